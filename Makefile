@@ -1,0 +1,37 @@
+# Every target does its own set-up. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+SERVICES := dev/services.sh
+WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
+
+.PHONY: help up down demo test lint kill-seams clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: ## start a local Kafka and Postgres; target/dev/env says where they are
+	@$(SERVICES) up
+
+down: ## stop them and remove their data
+	@$(SERVICES) down
+
+demo: ## 20,000 events through a relay that is killed five times: nothing lost, nothing applied twice
+	@dev/toolchain.sh
+	@cargo build --release --quiet
+	@dev/demo.sh
+
+test: ## formatting, clippy, unit tests, tests on real Kafka and Postgres
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) dev/test.sh
+
+kill-seams: ## kill -9 at every seam, 20 times each
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_KILLS=20 cargo test --features failpoints --test it -- seams --nocapture
+
+lint: ## formatting and clippy only
+	cargo fmt --check
+	cargo clippy --all-targets --features failpoints -- -D warnings
+
+clean: down ## stop the services and remove target/
+	cargo clean

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# fmt, clippy, all tests; the last line sums them up as `N passed, M failed`.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+log=target/test.log
+failed=0
+run() { echo "== $*"; "$@" 2>&1 | tee -a "$log"; return "${PIPESTATUS[0]}"; }
+: >"$log"
+if cargo fmt --version >/dev/null 2>&1; then run cargo fmt --check || failed=1; fi
+if cargo clippy --version >/dev/null 2>&1; then
+  run cargo clippy --quiet --all-targets --features failpoints -- -D warnings || failed=1
+fi
+run cargo test --features failpoints || failed=1
+sums=$(awk '/^test result:/ {for (i = 1; i <= NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i; if ($(i + 1) ~ /^ignored/) s += $i }} END {print p + 0, f + 0, s + 0}' "$log")
+read -r passed broken skipped <<<"$sums"
+if [ "$failed" != 0 ] && [ "$broken" = 0 ]; then broken=1; fi
+echo "$passed passed, $broken failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$broken" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,39 @@
+-- Partitions that are past their retention, as the statements that detach and drop them. Called by outbox::partitions.
+-- $1 days that bodies are kept, $2 days that records of events are kept.
+-- An undelivered event is never dropped: an outbox day goes only when every cursor is settled past its events of that
+-- day, and no retry or replay points into it; done, attempt and ledger go no earlier than the outbox day they judge.
+with days as (
+    select c.oid, c.relname, split_part(c.relname, '_', 1) as parent, to_date(right(c.relname, 10), 'YYYY_MM_DD') as day
+      from pg_inherits as i
+      join pg_class as c on c.oid = i.inhrelid
+     where i.inhparent in ('oncebox.outbox'::regclass, 'oncebox.done'::regclass, 'oncebox.attempt'::regclass,
+                           'oncebox.ledger'::regclass)
+),
+old as (
+    select d.relname, d.parent, d.day
+      from days as d
+     where (d.parent = 'outbox' and d.day < timezone('utc', clock_timestamp())::date - $1)
+        or (d.parent <> 'outbox' and d.day < timezone('utc', clock_timestamp())::date - $2)
+),
+kept as (
+    select distinct o.day
+      from (select distinct day from old) as o
+     where exists (select 1 from oncebox.retry as r where r.day = o.day)
+        or exists (
+           select 1
+             from oncebox.delivery as v
+             join oncebox.outbox as b on b.cursor = v.cursor and b.day = o.day and b.record_offset >= v.settled_to
+            where not exists (
+                  select 1 from oncebox.done as f
+                   where f.cursor = b.cursor and f.record_offset = b.record_offset and f.event_index = b.event_index
+                     and f.generation = b.generation and f.day = b.day))
+)
+select old.parent, old.relname as name, old.day,
+       format('alter table %s detach partition %s concurrently', 'oncebox.' || quote_ident(old.parent),
+              'oncebox.' || quote_ident(old.relname)) as detach,
+       format('drop table %s', 'oncebox.' || quote_ident(old.relname)) as remove
+  from old
+ where not exists (select 1 from kept where kept.day = old.day)
+   and (old.parent = 'outbox'
+        or not exists (select 1 from days where days.parent = 'outbox' and days.day = old.day))
+ order by old.day;

@@ -1,0 +1,2 @@
+-- Which schema this is. Called by outbox::migrate.
+select version, oldest_binary from oncebox.schema_version;

@@ -1,0 +1,85 @@
+-- Store what was read from several partitions, each all or nothing. Called by outbox::append.
+--
+-- $1 process
+-- $2 cursors, $3 owner epochs, $4 expected offsets, $5 new offsets, $6 delivery epochs (-1: do not claim),
+-- $7 event counts, $8 event bytes, $9 dead records, $10 filtered ranges, $11 tombstone ranges
+-- events: $12 cursors, $13 offsets, $14 indexes, $15 keys, $16 types, $17 content types, $18 traceparents,
+--         $19 source times, $20 config versions, $21 bodies
+-- dead:   $22 cursors, $23 offsets, $24 reasons, $25 details, $26 config versions, $27 values, $28 record keys,
+--         $29 record headers, $30 source times
+--
+-- The rows hang on the cursor, never the other way round: a partition whose compare-and-swap fails (another owner,
+-- another epoch, another offset) stores nothing and is missing from the answer. Rows are locked in id order first, so
+-- the update sees each row's newest version. claimed_to moves along only when nothing waits before these events and
+-- this process holds the delivery epoch, which is checked on the same locked row. Index: primary key.
+with durable as (
+    select set_config('synchronous_commit',
+                      case current_setting('synchronous_commit') when 'off' then 'on'
+                           else current_setting('synchronous_commit') end, true) as level,
+           timezone('utc', clock_timestamp())::date as day
+),
+locked as materialized (
+    select id from oncebox.cursor where id = any($2) order by id for update
+),
+moved as (
+    update oncebox.cursor as c
+       set next_offset = b.next_offset,
+           claimed_to = case when c.delivery_epoch = b.delivery_epoch and c.claimed_to = b.expected
+                             then b.next_offset else c.claimed_to end,
+           appended = c.appended + b.events + b.dead,
+           appended_bytes = c.appended_bytes + b.bytes
+      from locked
+      join unnest($2, $3, $4, $5, $6, $7, $8, $9)
+           as b (id, owner_epoch, expected, next_offset, delivery_epoch, events, bytes, dead) on b.id = locked.id
+     where c.id = locked.id and c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected
+ returning c.id, c.workflow, c.topic, c.partition, c.generation, c.next_offset, c.claimed_to,
+           b.expected, b.events, b.dead
+),
+stored as (
+    insert into oncebox.outbox
+           (cursor, record_offset, event_index, generation, day, key, event_type, content_type, traceparent,
+            source_at, created_at, config_version, body)
+    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, e.key, e.event_type,
+           e.content_type, e.traceparent, e.source_at, clock_timestamp(), e.config_version, e.body
+      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+           as e (cursor, record_offset, event_index, key, event_type, content_type, traceparent, source_at,
+                 config_version, body)
+      join moved on moved.id = e.cursor
+     cross join durable
+),
+ended as (
+    insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
+    select d.cursor, d.record_offset, 0, moved.generation, durable.day, 'discarded', 0, clock_timestamp()
+      from unnest($22, $23) as d (cursor, record_offset)
+      join moved on moved.id = d.cursor
+     cross join durable
+),
+parked as (
+    insert into oncebox.dead_letter
+           (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, detail,
+            source_at, config_version, body, record_key, record_headers, sends, fence, attempts)
+    select d.cursor, d.record_offset, 0, moved.generation, durable.day, moved.workflow, moved.topic, moved.partition,
+           d.reason, d.detail, d.source_at, d.config_version, d.value, d.record_key, d.record_headers::json, 0, 0, '[]'
+      from unnest($22, $23, $24, $25, $26, $27, $28, $29, $30)
+           as d (cursor, record_offset, reason, detail, config_version, value, record_key, record_headers, source_at)
+      join moved on moved.id = d.cursor
+     cross join durable
+),
+discarded as (
+    update oncebox.delivery as v
+       set discarded = v.discarded + moved.dead
+      from moved
+     where v.cursor = moved.id and moved.dead > 0
+),
+noted as (
+    insert into oncebox.ledger
+           (cursor, from_offset, to_offset, generation, day, events, dead, filtered, tombstones)
+    select moved.id, moved.expected, moved.next_offset, moved.generation, durable.day, moved.events, moved.dead,
+           l.filtered::int8multirange, l.tombstones::int8multirange
+      from moved
+      join unnest($2, $10, $11) as l (id, filtered, tombstones) on l.id = moved.id
+     cross join durable
+)
+select moved.id, moved.claimed_to = moved.next_offset as claimed, moved.generation, durable.day
+  from moved
+ cross join durable;

@@ -1,0 +1,29 @@
+-- Move a cursor back, so that records are read again as a new generation. Called by outbox::rewind, second statement:
+-- the first has taken the delivery, and all that it had claimed is in retry or done.
+-- $1 cursor, $2 to, $3 reason, $4 action. Index: primary keys.
+-- Events that waited for their first attempt go to retry as available: the range can no longer name them.
+with waiting as (
+    insert into oncebox.retry
+           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt)
+    select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow, 'available', 0, 0, 0,
+           clock_timestamp(), false
+      from oncebox.cursor as c
+      join oncebox.outbox as o
+        on o.cursor = c.id and o.record_offset >= c.claimed_to and o.record_offset < c.next_offset
+       and o.generation = c.generation
+     where c.id = $1
+        on conflict do nothing
+),
+noted as (
+    insert into oncebox.gap (cursor, from_offset, to_offset, reason, action)
+    select c.id, c.next_offset, $2, $3, $4 from oncebox.cursor as c where c.id = $1
+),
+freed as (
+    update oncebox.delivery as d set owner = null, lease_until = null, settled_to = $2 where d.cursor = $1
+)
+update oncebox.cursor as c
+   set next_offset = $2, claimed_to = $2, generation = c.generation + 1000,
+       owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
+       delivery_epoch = 0
+ where c.id = $1
+returning c.id;

@@ -1,0 +1,24 @@
+-- First attempts that failed get a retry row. Called by outbox::settle::failed, possibly again after a lost reply.
+-- $1 cursors, $2 offsets, $3 indexes, $4 generations, $5 days, $6 delivery epochs, $7 counted, $8 seconds until due,
+-- $9 in doubt, $10 workflows, $11 process, $12 seconds since the attempt began.
+-- Only under the current delivery owner and epoch, checked on the locked row: a stale process's failure is ignored and
+-- missing from the answer. An event that is done already needs no retry.
+with locked as materialized (
+    select d.cursor, d.epoch, d.owner from oncebox.delivery as d where d.cursor = any($1) order by d.cursor for update
+)
+insert into oncebox.retry
+       (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
+        first_attempt_at)
+select f.cursor, f.record_offset, f.event_index, f.generation, f.day, f.workflow, 'retryable', 1, f.counted, f.epoch,
+       clock_timestamp() + make_interval(secs => f.delay), f.in_doubt,
+       clock_timestamp() - make_interval(secs => f.ago)
+  from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $12)
+       as f (cursor, record_offset, event_index, generation, day, epoch, counted, delay, in_doubt, workflow, ago)
+  join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $11
+ where not exists (
+       select 1 from oncebox.done as d
+        where d.cursor = f.cursor and d.record_offset = f.record_offset
+          and d.event_index = f.event_index and d.generation = f.generation and d.day = f.day)
+    on conflict (cursor, record_offset, event_index, generation)
+    do update set fence = oncebox.retry.fence where oncebox.retry.fence = excluded.fence
+returning cursor, record_offset, event_index, generation;

@@ -1,0 +1,7 @@
+-- How long until the next retry of a workflow is due, in seconds; no row when none waits. Called by outbox::claim.
+-- $1 workflow. Index: retry_due.
+select extract(epoch from r.due - clock_timestamp())::float8 as seconds
+  from oncebox.retry as r
+ where r.workflow = $1 and r.state <> 'pending'
+ order by r.due
+ limit 1;

@@ -1,0 +1,21 @@
+-- Take the delivery of one cursor, if it is free. Called by outbox::delivery::take, first statement of a transaction.
+-- $1 cursor, $2 process, $3 lease seconds. Index: primary keys.
+-- Cursor before delivery, as everywhere. The cursor's copy of the epoch changes with it, so that an append that waits
+-- for this row finds itself fenced from claiming. The epoch is never below the clock: it cannot come back.
+with held as materialized (
+    select id from oncebox.cursor where id = $1 for update
+),
+taken as (
+    update oncebox.delivery as d
+       set owner = $2,
+           epoch = greatest(d.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
+           lease_until = clock_timestamp() + make_interval(secs => $3)
+      from held
+     where d.cursor = held.id and (d.owner is null or d.lease_until < clock_timestamp())
+ returning d.cursor, d.epoch, d.settled_to
+)
+update oncebox.cursor as c
+   set delivery_epoch = taken.epoch
+  from taken
+ where c.id = taken.cursor
+returning taken.epoch, taken.settled_to, c.claimed_to, c.next_offset, c.topic, c.partition;

@@ -1,0 +1,136 @@
+//! The command line: one file per verb. Tables for people, `--json` for scripts.
+
+mod dead_letters;
+mod migrate;
+mod offsets;
+mod output;
+mod receiver;
+mod resume;
+mod run;
+mod validate;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{self, Loaded};
+use crate::observe::logging::{self, LogFormat};
+use crate::transform;
+
+/// Delivers Kafka events to HTTP endpoints under the guarantee each workflow asks for.
+#[derive(Debug, Parser)]
+#[command(name = "oncebox", version)]
+pub struct Arguments {
+    /// How logs are written.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
+    log: LogFormat,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the workflows of a configuration.
+    Run(ConfigPath),
+    /// Bring the database's schema to this binary's version.
+    Migrate(ConfigPath),
+    /// Check a configuration and print every problem with its position.
+    Validate(ConfigPath),
+    /// Print the JSON Schema of the configuration, for editors.
+    Schema,
+    /// Show or move the stored offsets of a workflow.
+    #[command(subcommand)]
+    Offsets(offsets::Verb),
+    /// List, show or replay dead letters.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Verb),
+    /// Start a workflow again that is paused, suspended or halted.
+    Resume(resume::Resume),
+    /// Run the reference receiver.
+    Receiver(receiver::Flags),
+    /// Deliver 20,000 events through a relay that is killed on the way, and count what arrived.
+    Demo(crate::demo::Flags),
+    #[command(hide = true)]
+    EmbeddedBroker(crate::demo::broker::Flags),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct ConfigPath {
+    /// A YAML file, or a directory of *.yaml files.
+    #[arg(long, short, value_name = "PATH")]
+    pub config: PathBuf,
+}
+
+/// Why a verb did not do what it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// Usage or configuration: exit 2.
+    Usage(String),
+    /// Anything else: exit 1.
+    Failed(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+pub fn main(arguments: Arguments) -> ExitCode {
+    logging::start(arguments.log);
+    match dispatch(arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Failed(error)) => {
+            eprintln!("oncebox: {}", crate::observe::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Run(path) => run::run(&path),
+        Verb::Migrate(path) => migrate::migrate(&path),
+        Verb::Validate(path) => validate::validate(&path),
+        Verb::Schema => validate::schema(),
+        Verb::Offsets(verb) => offsets::run(verb),
+        Verb::DeadLetters(verb) => dead_letters::run(verb),
+        Verb::Resume(resume) => resume::run(&resume),
+        Verb::Receiver(flags) => receiver::run(flags),
+        Verb::Demo(flags) => crate::demo::run(&flags),
+        Verb::EmbeddedBroker(flags) => crate::demo::broker::run(&flags),
+    }
+}
+
+/// Loads and checks a configuration, programs included.
+fn load(path: &Path) -> Result<Loaded, Failure> {
+    let loaded = config::load(path).map_err(|problems| Failure::Usage(problems.to_string()))?;
+    let mut problems = config::problem::Problems::default();
+    for (index, workflow) in loaded.config.workflows.iter().enumerate() {
+        for (pointer, message) in transform::problems(workflow) {
+            let place = loaded.place(&format!("/workflows/{index}{pointer}"));
+            problems.push(config::problem::Problem::new(place, message));
+        }
+    }
+    if problems.is_empty() { Ok(loaded) } else { Err(Failure::Usage(problems.to_string())) }
+}
+
+/// The runtime of a verb that talks to servers.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime can be started").block_on(future)
+}
+
+/// The workflow of that id, or which ones there are.
+fn workflow<'a>(loaded: &'a Loaded, id: &str) -> Result<&'a std::sync::Arc<config::Workflow>, Failure> {
+    loaded.config.workflow(id).ok_or_else(|| {
+        let known: Vec<&str> = loaded.config.workflows.iter().map(|w| &*w.id).collect();
+        let hint = config::shape::closest(id, &known).map(|near| format!(": did you mean `{near}`?"));
+        let hint = hint.unwrap_or_else(|| format!("; there are: {}", known.join(", ")));
+        Failure::Usage(format!("no workflow `{id}`{hint}"))
+    })
+}

@@ -1,0 +1,54 @@
+//! `oncebox receiver`: the reference receiver, well-behaved or not.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Failure, block_on};
+use crate::receiver::{Behaviour, Receiver};
+
+#[derive(Debug, clap::Args)]
+pub struct Flags {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1:8081")]
+    listen: SocketAddr,
+    /// Where every request is logged, one JSON line each.
+    #[arg(long, default_value = "receiver.jsonl")]
+    log_file: PathBuf,
+    /// The share of requests that fail, 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    fail: f64,
+    /// The share of requests that are processed and whose answer is lost.
+    #[arg(long, default_value_t = 0.0)]
+    lose: f64,
+    /// The share of requests that are closed unprocessed.
+    #[arg(long, default_value_t = 0.0)]
+    close: f64,
+    /// The status of a failure.
+    #[arg(long)]
+    status: Option<u16>,
+    /// Every answer waits this many milliseconds.
+    #[arg(long, default_value_t = 0)]
+    stall: u64,
+    /// Die at the first request that is its key's attempt of this number.
+    #[arg(long)]
+    die_at_attempt: Option<u32>,
+}
+
+pub fn run(flags: Flags) -> Result<(), Failure> {
+    let behaviour = Behaviour {
+        fail: flags.fail,
+        lose: flags.lose,
+        close: flags.close,
+        status: flags.status,
+        stall: flags.stall,
+        die_at_attempt: flags.die_at_attempt,
+    };
+    block_on(async {
+        let receiver =
+            Receiver::start(flags.listen, &flags.log_file, Arc::new(move |seen| behaviour.decide(seen))).await?;
+        println!("receiver: listening on {}, logging to {}", receiver.address, flags.log_file.display());
+        receiver.wait().await;
+        Ok(())
+    })
+}

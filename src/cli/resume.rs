@@ -1,0 +1,34 @@
+//! `oncebox resume WORKFLOW`: the way out of a pause, a suspension or a halt.
+
+use std::path::PathBuf;
+
+use super::{Failure, block_on, load, workflow};
+use crate::event::WorkflowState;
+use crate::outbox::{Database, notify, workflow as store};
+
+#[derive(Debug, clap::Args)]
+pub struct Resume {
+    /// Its id.
+    workflow: String,
+    /// A YAML file, or a directory of *.yaml files.
+    #[arg(long, short, value_name = "PATH")]
+    config: PathBuf,
+}
+
+pub fn run(resume: &Resume) -> Result<(), Failure> {
+    let loaded = load(&resume.config)?;
+    let id = &workflow(&loaded, &resume.workflow)?.id;
+    let database = Database::new(&loaded.config.postgres)?;
+    let who = super::output::who();
+    let changed = block_on(async {
+        let from = [WorkflowState::Paused, WorkflowState::Suspended, WorkflowState::Halted];
+        let changed = store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
+        if changed {
+            store::audit(&database, &who, "resume", Some(id), "").await?;
+            notify::tell(&database, id).await?;
+        }
+        Ok::<_, crate::outbox::Error>(changed)
+    })?;
+    println!("{}: {}", id, if changed { "running" } else { "was running already" });
+    Ok(())
+}

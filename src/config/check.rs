@@ -1,0 +1,204 @@
+//! Enters: the raw configuration, which has the right shape. Leaves: the checked one, when its values make sense.
+//!
+//! This file checks what stands outside workflows; `workflow_check.rs` checks each workflow.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checked::{Admin, Config, Egress, Kafka, Postgres};
+use super::node::Node;
+use super::problem::{Problem, Problems};
+use super::raw::{PostgresTlsMode, RawConfig, RawProperty};
+use super::secret::Secret;
+use super::{unsupported, workflow_check};
+
+/// Properties that Oncebox sets itself because a guarantee hangs on them.
+const FIXED_PROPERTIES: [&str; 14] = [
+    "allow.auto.create.topics",
+    "auto.commit.enable",
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "check.crcs",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "group.id",
+    "group.protocol",
+    "isolation.level",
+    "metadata.broker.list",
+    "partition.assignment.strategy",
+];
+
+/// What a check needs to report: where things were written, and where problems go.
+pub struct Report<'a> {
+    pub tree: &'a Node,
+    pub problems: &'a mut Problems,
+    pub warnings: &'a mut Problems,
+}
+
+impl Report<'_> {
+    pub fn problem(&mut self, pointer: &str, message: impl Into<String>, allowed: &str) {
+        self.problems.push(at(self.tree, pointer, message.into(), allowed));
+    }
+
+    pub fn warning(&mut self, pointer: &str, message: impl Into<String>, allowed: &str) {
+        self.warnings.push(at(self.tree, pointer, message.into(), allowed));
+    }
+}
+
+fn at(tree: &Node, pointer: &str, message: String, allowed: &str) -> Problem {
+    let problem = Problem::new(tree.nearest(pointer).place.clone(), message);
+    if allowed.is_empty() { problem } else { problem.allowed(allowed) }
+}
+
+pub fn check(raw: &RawConfig, tree: &Node, problems: &mut Problems, warnings: &mut Problems) -> Option<Config> {
+    let mut report = Report { tree, problems, warnings };
+    let kafka = kafka(raw, &mut report);
+    let postgres = postgres(raw, &mut report);
+    let admin = admin(raw, &mut report);
+    let egress = egress(raw, &mut report);
+    if raw.defaults.id.is_some() {
+        report.problem("/defaults/id", "`id` cannot be a default", "an id in each workflow");
+    }
+    let mut first_use: HashMap<&str, usize> = HashMap::new();
+    let mut workflows = Vec::new();
+    for (index, workflow) in raw.workflows.iter().enumerate() {
+        if let Some(id) = &workflow.id
+            && let Some(first) = first_use.insert(id, index)
+        {
+            let other = tree.nearest(&format!("/workflows/{first}/id")).place.clone();
+            report.problem(
+                &format!("/workflows/{index}/id"),
+                format!("workflow id `{id}` is used twice"),
+                &format!("another id; the first is at {other}"),
+            );
+        }
+        workflows.extend(workflow_check::check(workflow, index, &mut report).map(Arc::new));
+    }
+    let unsupported = unsupported::in_config(raw, &mut report);
+    Some(Config {
+        kafka,
+        postgres: postgres?,
+        admin: admin?,
+        egress,
+        shutdown_grace: raw.shutdown_grace.map_or(Duration::from_secs(30), |s| s.0),
+        workflows,
+        unsupported,
+    })
+}
+
+fn kafka(raw: &RawConfig, report: &mut Report<'_>) -> Kafka {
+    let mut properties = std::collections::BTreeMap::new();
+    for (name, value) in &raw.kafka.properties {
+        if FIXED_PROPERTIES.contains(&name.as_str()) {
+            report.problem(
+                &format!("/kafka/properties/{name}"),
+                format!("`{name}` is set by Oncebox, because a guarantee hangs on it"),
+                "any other librdkafka property",
+            );
+        }
+        let text = match value {
+            RawProperty::Text(text) => text.clone(),
+            RawProperty::Number(number) => number.to_string(),
+            RawProperty::Switch(switch) => switch.to_string(),
+        };
+        properties.insert(name.clone(), Secret::new(text));
+    }
+    let brokers = raw.kafka.brokers.clone().filter(|b| !b.is_empty()).unwrap_or_else(|| {
+        std::env::var("KAFKA_BROKERS").ok().filter(|b| !b.is_empty()).unwrap_or_else(|| "localhost:9092".to_owned())
+    });
+    Kafka {
+        brokers,
+        cluster: raw.kafka.cluster.clone().filter(|c| !c.is_empty()),
+        group_prefix: raw.kafka.group_prefix.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "oncebox".to_owned()),
+        properties,
+    }
+}
+
+fn postgres(raw: &RawConfig, report: &mut Report<'_>) -> Option<Postgres> {
+    let given = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
+    let url = given(&raw.postgres.url).or_else(|| std::env::var("DATABASE_URL").ok().filter(|u| !u.is_empty()));
+    let Some(url) = url else {
+        report.problem("/postgres", "`postgres.url` is missing", "url: ${DATABASE_URL}, or DATABASE_URL set");
+        return None;
+    };
+    let direct = given(&raw.postgres.direct_url);
+    let from_url = UrlTls::read(&url);
+    for (pointer, text) in [("/postgres/url", Some(&url)), ("/postgres/directUrl", direct.as_ref())] {
+        if text.is_some_and(|t| UrlTls::strip(t).parse::<tokio_postgres::Config>().is_err()) {
+            report.problem(pointer, "not a PostgreSQL URL", "postgresql://user:password@host:port/database");
+        }
+    }
+    let mode = raw.postgres.tls.mode.or(from_url.mode).unwrap_or(PostgresTlsMode::Prefer);
+    let ca = given(&raw.postgres.tls.ca).or(from_url.ca);
+    Some(Postgres {
+        has_direct_url: direct.is_some(),
+        direct_url: Secret::new(UrlTls::strip(direct.as_ref().unwrap_or(&url))),
+        url: Secret::new(UrlTls::strip(&url)),
+        schema: given(&raw.postgres.schema).unwrap_or_else(|| "oncebox".to_owned()),
+        pool_size: raw.postgres.pool_size.unwrap_or(8) as usize,
+        tls_mode: mode,
+        tls_ca: ca.map(Into::into),
+    })
+}
+
+/// `sslmode` and `sslrootcert` of a URL: tokio-postgres refuses verify-ca, verify-full and sslrootcert, so they are
+/// taken out of the URL and applied by our own connector.
+struct UrlTls {
+    mode: Option<PostgresTlsMode>,
+    ca: Option<String>,
+}
+
+impl UrlTls {
+    fn read(text: &str) -> Self {
+        let value = |name: &str| {
+            let query = text.split_once('?')?.1;
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+        };
+        let mode = value("sslmode").and_then(|m| serde_json::from_value(m.into()).ok());
+        Self { mode, ca: value("sslrootcert") }
+    }
+
+    fn strip(text: &str) -> String {
+        let Some((base, query)) = text.split_once('?') else { return text.to_owned() };
+        let kept: Vec<&str> = query
+            .split('&')
+            .filter(|pair| !pair.starts_with("sslmode=") && !pair.starts_with("sslrootcert="))
+            .collect();
+        if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) }
+    }
+}
+
+fn admin(raw: &RawConfig, report: &mut Report<'_>) -> Option<Admin> {
+    let text = raw.admin.listen.clone().filter(|l| !l.is_empty()).unwrap_or_else(|| "127.0.0.1:9464".to_owned());
+    let Ok(listen) = text.replace("localhost:", "127.0.0.1:").parse::<SocketAddr>() else {
+        report.problem("/admin/listen", format!("`{text}` is not an address"), "address:port, such as 127.0.0.1:9464");
+        return None;
+    };
+    if !listen.ip().is_loopback() && raw.admin.tokens.is_empty() {
+        report.problem(
+            "/admin/listen",
+            format!("`{text}` can be reached from outside, and there are no tokens"),
+            "a loopback address, or admin.tokens",
+        );
+    }
+    Some(Admin { listen })
+}
+
+fn egress(raw: &RawConfig, report: &mut Report<'_>) -> Egress {
+    let mut allow = Vec::new();
+    for (index, text) in raw.egress.allow.iter().enumerate() {
+        match text.parse() {
+            Ok(net) => allow.push(net),
+            Err(_) => report.problem(
+                &format!("/egress/allow/{index}"),
+                format!("`{text}` is not a network"),
+                "a CIDR such as 10.1.0.0/16 or fd00::/8",
+            ),
+        }
+    }
+    Egress { allow }
+}

@@ -1,0 +1,199 @@
+//! The checked configuration: what every stage works from. Built only by `check.rs`; all values are within bounds.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::problem::Problem;
+use super::raw::PostgresTlsMode;
+use super::raw_workflow::{
+    Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
+};
+use super::scalar::StatusMatch;
+use super::secret::Secret;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub kafka: Kafka,
+    pub postgres: Postgres,
+    pub admin: Admin,
+    pub egress: Egress,
+    /// How long SIGTERM waits for requests under way.
+    pub shutdown_grace: Duration,
+    pub workflows: Vec<Arc<Workflow>>,
+    /// Keys outside workflows whose behaviour is not built yet: `run` refuses all.
+    pub unsupported: Vec<Problem>,
+}
+
+impl Config {
+    pub fn workflow(&self, id: &str) -> Option<&Arc<Workflow>> {
+        self.workflows.iter().find(|workflow| &*workflow.id == id)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Kafka {
+    pub brokers: String,
+    /// The namespace inside keys, when it is not the cluster id that the brokers report.
+    pub cluster: Option<String>,
+    pub group_prefix: String,
+    pub properties: BTreeMap<String, Secret>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    pub url: Secret,
+    /// A session connection for LISTEN and migrations.
+    pub direct_url: Secret,
+    /// False when `directUrl` was not given, so that `url` may be a pooler in transaction mode.
+    pub has_direct_url: bool,
+    pub schema: String,
+    pub pool_size: usize,
+    pub tls_mode: PostgresTlsMode,
+    pub tls_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Admin {
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    pub allow: Vec<IpNet>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Workflow {
+    pub id: Arc<str>,
+    pub labels: BTreeMap<String, String>,
+    pub paused: bool,
+    pub source: Source,
+    /// jq; `None` keeps every record.
+    pub filter: Option<String>,
+    /// jq; `None` passes the value through untouched.
+    pub transform: Option<String>,
+    pub event_type: EventType,
+    pub endpoint: Endpoint,
+    pub delivery: Delivery,
+    pub retention: Duration,
+    pub payload_retention: Duration,
+    pub dead_letter_retention: Option<Duration>,
+    /// Keys whose behaviour is not built yet: `run` refuses this workflow.
+    pub unsupported: Vec<Problem>,
+    /// The first 63 bits of the SHA-256 of `document`.
+    pub version: i64,
+    /// The workflow as written, `${..}` unresolved: what may be stored.
+    pub document: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub topics: Topics,
+    pub encoding: Encoding,
+    pub format: Format,
+    pub start_from: StartFrom,
+    pub on_offset_loss: OnOffsetLoss,
+    pub tombstones: Tombstones,
+    pub on_invalid: OnInvalid,
+    pub max_bytes: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topics {
+    Named(Vec<String>),
+    /// One regular expression, with its leading `^`.
+    Matching(String),
+}
+
+impl Topics {
+    /// What librdkafka's subscribe takes: it reads a leading `^` as a regular expression.
+    pub fn subscription(&self) -> Vec<&str> {
+        match self {
+            Self::Named(names) => names.iter().map(String::as_str).collect(),
+            Self::Matching(pattern) => vec![pattern.as_str()],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartFrom {
+    Earliest,
+    Latest,
+    /// Milliseconds since 1970.
+    Time(i64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventType {
+    Topic,
+    Text(String),
+    Jq(String),
+}
+
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    pub url: url::Url,
+    pub method: Method,
+    /// Names in lower case; values may hold secrets.
+    pub headers: Vec<(String, Secret)>,
+    pub timeout: Duration,
+    pub answers: Answers,
+}
+
+#[derive(Debug, Clone)]
+pub struct Answers {
+    pub delivered: Vec<StatusMatch>,
+    pub in_progress: Vec<StatusMatch>,
+    pub rejected: Vec<StatusMatch>,
+    pub gone: Vec<StatusMatch>,
+    pub in_doubt: Vec<StatusMatch>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub guarantee: Guarantee,
+    pub mechanism: Mechanism,
+    pub envelope: Envelope,
+    pub key: IdempotencyKey,
+    pub retries: Retries,
+    pub concurrency: usize,
+    pub lease: Duration,
+    pub max_waiting: u64,
+    pub max_waiting_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey {
+    /// `None`: the format's own default.
+    pub format: Option<String>,
+    pub namespace: String,
+    pub header: String,
+    pub quoted: bool,
+    pub included_in_payload: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Retries {
+    /// The first attempt included; `None` is unlimited.
+    pub max_attempts: Option<u32>,
+    pub backoff: Backoff,
+    pub jitter: f64,
+    pub give_up_after: Duration,
+    pub max_retry_after: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Backoff {
+    Growing {
+        initial: Duration,
+        multiplier: f64,
+        max: Duration,
+    },
+    /// The last entry repeats.
+    Listed(Vec<Duration>),
+}

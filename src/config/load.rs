@@ -1,0 +1,147 @@
+//! Enters: a path to a file or a directory. Leaves: the checked configuration with its warnings, or all problems.
+//!
+//! A directory's `*.yaml` files are merged: `workflows` lists are joined, any other key may stand in one file only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::checked::Config;
+use super::node::{self, Content, Entry, Node};
+use super::problem::{Place, Problem, Problems};
+use super::raw::RawConfig;
+use super::substitute::{Sources, substitute};
+use super::{check, secrets_check, shape};
+
+/// A configuration that passed, with the tree that tells where each value was written.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    pub tree: Node,
+    pub warnings: Vec<Problem>,
+}
+
+impl Loaded {
+    /// Where the value that a JSON pointer names was written.
+    pub fn place(&self, pointer: &str) -> Place {
+        self.tree.nearest(pointer).place.clone()
+    }
+}
+
+pub fn load(path: &Path) -> Result<Loaded, Problems> {
+    let sources = Sources { variable: &|name| std::env::var(name).ok(), file: &|path| fs::read_to_string(path) };
+    let mut problems = Problems::default();
+    let mut trees = Vec::new();
+    for file in files(path, &mut problems) {
+        let name: Arc<str> = file.display().to_string().into();
+        match fs::read_to_string(&file) {
+            Ok(text) => trees.extend(node::parse(&name, &text, &mut problems)),
+            Err(error) => {
+                problems.push(Problem::new(Place::new(&name, 1, 1), format!("cannot be read: {error}")));
+            }
+        }
+    }
+    let mut tree = merge(trees, path, &mut problems);
+    secrets_check::literal_secrets(&tree, &mut problems);
+    substitute(&mut tree, &sources, &mut problems);
+    finish(tree, problems)
+}
+
+/// Everything after the text is read; tests enter here.
+fn finish(tree: Node, mut problems: Problems) -> Result<Loaded, Problems> {
+    shape::check(&tree, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let tree = with_defaults(tree);
+    let raw: RawConfig = match serde_json::from_value(tree.to_json()) {
+        Ok(raw) => raw,
+        Err(error) => {
+            problems.push(Problem::new(tree.place.clone(), format!("cannot be read: {error}")));
+            return Err(problems);
+        }
+    };
+    let mut warnings = Problems::default();
+    let config = check::check(&raw, &tree, &mut problems, &mut warnings);
+    match config {
+        Some(config) if problems.is_empty() => Ok(Loaded { config, tree, warnings: warnings.sorted() }),
+        _ => Err(problems),
+    }
+}
+
+fn files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let mut found: Vec<PathBuf> = fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|e| e.path()))
+        .filter(|file| file.extension().is_some_and(|e| e == "yaml" || e == "yml"))
+        .collect();
+    found.sort();
+    if found.is_empty() {
+        let name: Arc<str> = path.display().to_string().into();
+        problems.push(Problem::new(Place::new(&name, 1, 1), "the directory has no *.yaml file".to_owned()));
+    }
+    found
+}
+
+fn merge(trees: Vec<Node>, path: &Path, problems: &mut Problems) -> Node {
+    let mut merged: Vec<Entry> = Vec::new();
+    let name: Arc<str> = path.display().to_string().into();
+    let mut place = Place::new(&name, 1, 1);
+    for tree in trees {
+        place = tree.place.clone();
+        match tree.content {
+            Content::Map(entries) => {
+                for entry in entries {
+                    add(&mut merged, entry, problems);
+                }
+            }
+            // An empty file, or one with only comments.
+            Content::Scalar(scalar) if scalar.plain && scalar.text.is_empty() => {}
+            Content::Scalar(_) | Content::List(_) => problems.push(
+                Problem::new(tree.place, "not a map".to_owned()).allowed("keys such as kafka, postgres, workflows"),
+            ),
+        }
+    }
+    Node { place, content: Content::Map(merged) }
+}
+
+fn add(merged: &mut Vec<Entry>, entry: Entry, problems: &mut Problems) {
+    let Some(known) = merged.iter_mut().find(|e| e.key == entry.key) else {
+        merged.push(entry);
+        return;
+    };
+    match (&mut known.value.content, entry.value.content) {
+        (Content::List(workflows), Content::List(more)) if entry.key == "workflows" => workflows.extend(more),
+        _ => problems.push(
+            Problem::new(entry.key_place, format!("`{}` stands in two files", entry.key))
+                .allowed(format!("one; the other is at {}", known.key_place)),
+        ),
+    }
+}
+
+/// Puts `defaults` under every workflow, key by key; a workflow's own value wins, lists whole.
+fn with_defaults(mut tree: Node) -> Node {
+    let Some(defaults) = tree.get("defaults").cloned() else { return tree };
+    if let Content::Map(entries) = &mut tree.content
+        && let Some(workflows) = entries.iter_mut().find(|e| e.key == "workflows")
+        && let Content::List(items) = &mut workflows.value.content
+    {
+        items.iter_mut().for_each(|workflow| underlay(workflow, &defaults));
+    }
+    tree
+}
+
+fn underlay(node: &mut Node, defaults: &Node) {
+    let (Content::Map(own), Content::Map(given)) = (&mut node.content, &defaults.content) else { return };
+    for entry in given {
+        match own.iter_mut().find(|e| e.key == entry.key) {
+            // A list and a map of `backoff` exclude each other; maps of the same key are merged.
+            Some(existing) => underlay(&mut existing.value, &entry.value),
+            None => own.push(entry.clone()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Configuration: YAML text in, a checked `Config` out, or every problem at once with its position.
+//!
+//! ```text
+//! text → node (positions) → substitute (${..}) → merge (files, defaults) → shape (schema) → check → Config
+//! ```
+//!
+//! Nothing downstream checks a value again; each stage gets its own part.
+
+mod check;
+mod checked;
+mod load;
+pub mod node;
+pub mod problem;
+pub mod raw;
+pub mod raw_workflow;
+pub mod scalar;
+mod secret;
+mod secrets_check;
+pub mod shape;
+mod substitute;
+mod unsupported;
+mod workflow_check;
+
+pub use checked::{
+    Admin, Answers, Backoff, Config, Delivery, Egress, Endpoint, EventType, IdempotencyKey, Kafka, Postgres, Retries,
+    Source, StartFrom, Topics, Workflow,
+};
+pub use load::{Loaded, load};
+pub use raw::PostgresTlsMode;
+pub use raw_workflow::{Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones};
+pub use secret::Secret;

@@ -1,0 +1,70 @@
+//! Keys that are part of the product but whose behaviour this build does not have.
+//!
+//! `validate` warns about each with its position, and `run` refuses the workflow: a key is never ignored. When a
+//! behaviour is built, its line here goes.
+
+use super::check::Report;
+use super::problem::Problem;
+use super::raw::RawConfig;
+use super::raw_workflow::{
+    Compression, Encoding, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow,
+};
+
+pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
+    let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
+    let found = [
+        (set(&raw.schema_registry.url), "/schemaRegistry/url", "schemaRegistry.url"),
+        (set(&raw.egress.proxy), "/egress/proxy", "egress.proxy"),
+        (set(&raw.tracing.otlp), "/tracing/otlp", "tracing.otlp"),
+    ];
+    collect(&found, "", report)
+}
+
+pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report: &mut Report<'_>) -> Vec<Problem> {
+    let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
+    let delivery = &raw.delivery;
+    let endpoint = &raw.endpoint;
+    let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
+    let auth = endpoint.auth.basic.is_some() || endpoint.auth.bearer.is_some() || endpoint.auth.oauth2.is_some();
+    let tls = set(&endpoint.tls.ca) || set(&endpoint.tls.cert) || set(&endpoint.tls.key);
+    let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
+    let in_doubt = matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask | OnInDoubt::Hold));
+    let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
+    let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
+    let found = [
+        (guarantee == Guarantee::AtMostOnce, "/delivery/guarantee", "guarantee at-most-once"),
+        (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
+        (set(&raw.former_id), "/formerId", "formerId"),
+        (!raw.tests.is_empty(), "/tests", "tests"),
+        (encoding, "/source/encoding", "this encoding"),
+        (matches!(endpoint.compression, Some(Compression::Gzip)), "/endpoint/compression", "compression gzip"),
+        (auth, "/endpoint/auth", "endpoint.auth"),
+        (tls, "/endpoint/tls", "endpoint.tls"),
+        (!endpoint.signing.secrets.is_empty(), "/endpoint/signing", "endpoint.signing"),
+        (set(&endpoint.lookup.url), "/endpoint/lookup", "endpoint.lookup"),
+        (delivery.deduplication.is_some(), "/delivery/deduplication", "deduplication"),
+        (delivery.unique.is_some(), "/delivery/unique", "unique"),
+        (in_doubt, "/delivery/onInDoubt", "onInDoubt ask and hold"),
+        (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
+        (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),
+        (matches!(delivery.on_key_failure, Some(OnKeyFailure::Continue)), "/delivery/onKeyFailure", "onKeyFailure"),
+        (rate_limit, "/delivery/rateLimit", "rateLimit"),
+        (delivery.circuit_breaker.is_some(), "/delivery/circuitBreaker", "circuitBreaker"),
+        (delivery.dead_letter_limit.is_some(), "/delivery/deadLetterLimit", "deadLetterLimit"),
+        (delivery.delay.is_some_and(|d| !d.0.is_zero()), "/delivery/delay", "delay"),
+    ];
+    collect(&found, &format!("/workflows/{index}"), report)
+}
+
+fn collect(found: &[(bool, &str, &str)], prefix: &str, report: &mut Report<'_>) -> Vec<Problem> {
+    found
+        .iter()
+        .filter(|(used, _, _)| *used)
+        .map(|(_, pointer, name)| {
+            let place = report.tree.nearest(&format!("{prefix}{pointer}")).place.clone();
+            let problem = Problem::new(place, format!("{name}: not supported yet"));
+            report.warnings.push(problem.clone());
+            problem
+        })
+        .collect()
+}

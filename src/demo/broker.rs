@@ -1,0 +1,6 @@
+//! broker
+#[derive(Debug, clap::Args)]
+pub struct Flags {}
+pub fn run(_flags: &Flags) -> Result<(), crate::cli::Failure> {
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Enters: partitions that the group gave to this process. Leaves: a holding and a start offset for each, from the
+//! stored cursor, or the reason why the workflow must halt.
+//!
+//! The first start on a topic stores all its partitions before any is read. Later partitions start at 0. A re-created
+//! topic, a cursor behind the log or beyond it is a loss: `onOffsetLoss` decides, and a gap is recorded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+use tracing::{info, warn};
+
+use super::context::Context;
+use super::native::{self, DescribeError, Topic};
+use crate::config::{StartFrom, Topics, Workflow};
+use crate::event::{CursorId, ProcessId};
+use crate::outbox::append::Holding;
+use crate::outbox::cursor::{self, Known, Start, Taken, TopicName};
+use crate::outbox::gap::{self, Gap, GapReason};
+use crate::outbox::offsets::{self, Log, Standing};
+use crate::outbox::{self, Database};
+use crate::transform::Origin;
+
+const ASK_KAFKA: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("asking the brokers about topics")]
+    Describe(#[source] DescribeError),
+    #[error("the brokers know no topic `{0}`")]
+    NoTopic(String),
+    #[error("asking the brokers for the offsets of {topic}/{partition}")]
+    Offsets {
+        topic: String,
+        partition: i32,
+        #[source]
+        source: KafkaError,
+    },
+    #[error("reading cursors")]
+    Outbox(#[source] outbox::Error),
+    /// A person must decide: `onOffsetLoss: halt`.
+    #[error("{0}")]
+    Halt(String),
+}
+
+/// A partition that this process may read now.
+pub struct Assigned {
+    pub holding: Arc<Holding>,
+    pub taken: Taken,
+}
+
+pub struct Resolver<'a> {
+    pub consumer: &'a BaseConsumer<Context>,
+    pub database: &'a Database,
+    pub process: ProcessId,
+    pub workflow: &'a Arc<Workflow>,
+    pub cluster: &'a Arc<str>,
+}
+
+impl Resolver<'_> {
+    pub async fn resolve(&self, partitions: &TopicPartitionList) -> Result<Vec<Assigned>, Error> {
+        let mut by_topic: HashMap<String, Vec<i32>> = HashMap::new();
+        for element in partitions.elements() {
+            by_topic.entry(element.topic().to_owned()).or_default().push(element.partition());
+        }
+        let names: Vec<String> = by_topic.keys().cloned().collect();
+        let described = self.describe(&names)?;
+        let mut origins: HashMap<CursorId, Origin> = HashMap::new();
+        for (name, partitions) in &by_topic {
+            let topic = described.get(name).ok_or_else(|| Error::NoTopic(name.clone()))?;
+            self.ensure(name, topic, partitions).await?;
+            for partition in partitions {
+                let id = CursorId::of(&self.workflow.id, self.cluster, &topic.id, *partition);
+                let origin = Origin {
+                    cluster: Arc::clone(self.cluster),
+                    topic: name.as_str().into(),
+                    topic_id: topic.id.as_str().into(),
+                    partition: *partition,
+                };
+                origins.insert(id, origin);
+            }
+        }
+        let ids: Vec<CursorId> = origins.keys().copied().collect();
+        let taken = cursor::take(self.database, &ids, self.process).await.map_err(Error::Outbox)?;
+        let mut assigned = Vec::new();
+        for taken in taken {
+            let Some(origin) = origins.remove(&taken.id) else { continue };
+            let workflow = Arc::clone(self.workflow);
+            let holding = Holding::new(workflow, origin, taken.id, taken.epoch, taken.next_offset);
+            assigned.push(Assigned { holding: Arc::new(holding), taken });
+        }
+        Ok(assigned)
+    }
+
+    fn describe(&self, names: &[String]) -> Result<HashMap<String, Topic>, Error> {
+        native::describe_topics(self.consumer.client().native_ptr(), names, ASK_KAFKA).map_err(Error::Describe)
+    }
+
+    /// Makes sure that every assigned partition has a cursor, and that it stands inside the log.
+    async fn ensure(&self, name: &str, topic: &Topic, assigned: &[i32]) -> Result<(), Error> {
+        let stored = cursor::of_topic(self.database, &self.workflow.id, self.cluster, name).await;
+        let stored = stored.map_err(Error::Outbox)?;
+        let current: Vec<&Known> = stored.iter().filter(|known| known.topic_id == topic.id).collect();
+        if current.is_empty() {
+            return match stored.is_empty() {
+                true => self.first_start(name, topic).await,
+                false => self.recreated(name, topic, &stored).await,
+            };
+        }
+        let missing: Vec<i32> = topic
+            .partitions
+            .iter()
+            .copied()
+            .filter(|partition| current.iter().all(|known| known.partition != *partition))
+            .collect();
+        if !missing.is_empty() {
+            info!(workflow = %self.workflow.id, topic = name, partitions = ?missing, "new partitions start at 0");
+            self.add(name, topic, missing.into_iter().map(|partition| (partition, 0))).await?;
+        }
+        for partition in assigned {
+            let next = current.iter().find(|known| known.partition == *partition).map_or(0, |known| known.next_offset);
+            self.check_standing(name, topic, *partition, next).await?;
+        }
+        Ok(())
+    }
+
+    /// Resolves `startFrom` for all partitions and stores it in one statement, before any of them is read.
+    async fn first_start(&self, name: &str, topic: &Topic) -> Result<(), Error> {
+        let source = &self.workflow.source;
+        let seen_others = match &source.topics {
+            Topics::Matching(_) => {
+                cursor::any(self.database, &self.workflow.id, self.cluster).await.map_err(Error::Outbox)?
+            }
+            Topics::Named(_) => false,
+        };
+        // A topic that a regex matches later is read from its beginning.
+        let start_from = if seen_others { StartFrom::Earliest } else { source.start_from };
+        let mut starts = Vec::new();
+        for partition in &topic.partitions {
+            starts.push((*partition, self.start_offset(name, *partition, start_from)?));
+        }
+        info!(workflow = %self.workflow.id, topic = name, partitions = starts.len(), ?start_from, "first start");
+        self.add(name, topic, starts).await
+    }
+
+    fn start_offset(&self, name: &str, partition: i32, start_from: StartFrom) -> Result<i64, Error> {
+        let log = self.log(name, partition)?;
+        match start_from {
+            StartFrom::Earliest => Ok(log.low),
+            StartFrom::Latest => Ok(log.high),
+            StartFrom::Time(millis) => {
+                let failed = |source| Error::Offsets { topic: name.to_owned(), partition, source };
+                let mut times = TopicPartitionList::new();
+                times.add_partition_offset(name, partition, Offset::Offset(millis)).map_err(failed)?;
+                let found = self.consumer.offsets_for_times(times, ASK_KAFKA).map_err(failed)?;
+                // No record that late yet: the next one is.
+                Ok(match found.find_partition(name, partition).map(|element| element.offset()) {
+                    Some(Offset::Offset(offset)) => offset,
+                    _ => log.high,
+                })
+            }
+        }
+    }
+
+    fn log(&self, name: &str, partition: i32) -> Result<Log, Error> {
+        let (low, high) = self
+            .consumer
+            .fetch_watermarks(name, partition, ASK_KAFKA)
+            .map_err(|source| Error::Offsets { topic: name.to_owned(), partition, source })?;
+        Ok(Log { low, high })
+    }
+
+    async fn add(&self, name: &str, topic: &Topic, starts: impl IntoIterator<Item = (i32, i64)>) -> Result<(), Error> {
+        let start = |(partition, offset)| Start {
+            id: CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition),
+            partition,
+            offset,
+        };
+        let starts: Vec<Start> = starts.into_iter().map(start).collect();
+        let name = TopicName { workflow: &self.workflow.id, cluster: self.cluster, topic: name, topic_id: &topic.id };
+        cursor::add(self.database, name, &starts).await.map_err(Error::Outbox)
+    }
+
+    /// The topic has the name of one that was read, but is another: nobody knows what was in between.
+    async fn recreated(&self, name: &str, topic: &Topic, stored: &[Known]) -> Result<(), Error> {
+        let policy = self.workflow.source.on_offset_loss;
+        let mut starts = Vec::new();
+        for partition in &topic.partitions {
+            let log = self.log(name, *partition)?;
+            let Some(start) = offsets::after_loss(policy, log) else {
+                return Err(Error::Halt(format!(
+                    "topic `{name}` was deleted and created again; `oncebox offsets set {} --to earliest` reads the \
+                     new one from its beginning",
+                    self.workflow.id
+                )));
+            };
+            starts.push((*partition, start));
+        }
+        warn!(workflow = %self.workflow.id, topic = name, ?policy, "the topic was deleted and created again");
+        for known in stored {
+            let gap = Gap {
+                cursor: known.id,
+                from: known.next_offset,
+                to: known.next_offset,
+                reason: GapReason::TopicRecreated,
+            };
+            gap::record(self.database, &gap, gap::action(policy)).await.map_err(Error::Outbox)?;
+        }
+        self.add(name, topic, starts).await
+    }
+
+    /// Whether the stored offset is still in the log; if not, moves it as the policy says, or halts.
+    async fn check_standing(&self, name: &str, topic: &Topic, partition: i32, next: i64) -> Result<(), Error> {
+        let log = self.log(name, partition)?;
+        let reason = match offsets::standing(next, log) {
+            Standing::Readable => return Ok(()),
+            Standing::Behind => GapReason::Retention,
+            Standing::Beyond => GapReason::BeyondEnd,
+        };
+        let policy = self.workflow.source.on_offset_loss;
+        let cursor = CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition);
+        let Some(to) = offsets::after_loss(policy, log) else {
+            return Err(Error::Halt(format!(
+                "the stored offset {next} of {name}/{partition} is not in the log, which has {} to {}; `oncebox \
+                 offsets set {}` moves it",
+                log.low, log.high, self.workflow.id
+            )));
+        };
+        warn!(
+            workflow = %self.workflow.id, topic = name, partition, from = next, to, ?policy,
+            reason = reason.as_str(), "offsets were lost"
+        );
+        let gap = Gap { cursor, from: next, to, reason };
+        gap::skip(self.database, &gap, gap::action(policy)).await.map_err(Error::Outbox)
+    }
+}

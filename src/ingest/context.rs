@@ -1,0 +1,253 @@
+//! What librdkafka calls back into: partitions given and taken away, its own logs and errors.
+//!
+//! On assignment each partition starts at its stored cursor, taken under a new epoch, inside the assign call: a seek
+//! afterwards would race. If that cannot be done, nothing is read: the partitions are assigned and every record of them
+//! dropped until the consumer has left the group and come back.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
+use tracing::{debug, error, info, warn};
+
+use super::assignment::{self, Assigned, Resolver};
+use super::{Shared, Signals};
+use crate::config::Workflow;
+use crate::event::CursorId;
+use crate::observe::chain;
+use crate::outbox::append::Holding;
+use crate::outbox::cursor;
+
+/// A rebalance waits this long for Postgres; the group waits with it.
+const TAKE_LIMIT: Duration = Duration::from_secs(20);
+/// And this long for what was read of a revoked partition to be stored, so that it is not read twice.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// A partition that this process reads.
+pub struct Partition {
+    pub holding: Arc<Holding>,
+    /// The offset after the last record that was read.
+    pub position: i64,
+    /// Read one record at a time until past this offset: one of them may be killing the process.
+    pub alone_until: Option<i64>,
+    /// The record at this offset was being read alone when the process died.
+    pub convicted: Option<i64>,
+    pub deaths: i32,
+}
+
+/// Why reading cannot go on as it is.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Leave the group, wait, come back.
+    Rejoin,
+    /// A person must decide.
+    Halt(String),
+}
+
+pub struct Context {
+    pub workflow: Arc<Workflow>,
+    pub shared: Shared,
+    pub signals: Signals,
+    pub partitions: Mutex<HashMap<(String, i32), Partition>>,
+    pub trouble: Mutex<Option<Trouble>>,
+}
+
+impl Context {
+    pub fn new(workflow: &Arc<Workflow>, shared: &Shared, signals: &Signals) -> Self {
+        Self {
+            workflow: Arc::clone(workflow),
+            shared: shared.clone(),
+            signals: signals.clone(),
+            partitions: Mutex::default(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    pub fn partitions(&self) -> std::sync::MutexGuard<'_, HashMap<(String, i32), Partition>> {
+        self.partitions.lock().expect("no holder of this lock panics")
+    }
+
+    pub fn set_trouble(&self, trouble: Trouble) {
+        *self.trouble.lock().expect("no holder of this lock panics") = Some(trouble);
+    }
+
+    pub fn take_trouble(&self) -> Option<Trouble> {
+        self.trouble.lock().expect("no holder of this lock panics").take()
+    }
+
+    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) {
+        let resolver = Resolver {
+            consumer,
+            database: &self.shared.database,
+            process: self.shared.process,
+            workflow: &self.workflow,
+            cluster: &self.shared.cluster,
+        };
+        let resolved = self
+            .shared
+            .runtime
+            .block_on(async { tokio::time::timeout(TAKE_LIMIT, resolver.resolve(partitions)).await });
+        let assigned = match resolved {
+            Ok(Ok(assigned)) => assigned,
+            Ok(Err(assignment::Error::Halt(reason))) => {
+                self.set_trouble(Trouble::Halt(reason));
+                Vec::new()
+            }
+            Ok(Err(failure)) => {
+                warn!(workflow = %self.workflow.id, error = %chain(&failure), "partitions cannot be taken; trying again");
+                self.set_trouble(Trouble::Rejoin);
+                Vec::new()
+            }
+            Err(_) => {
+                warn!(workflow = %self.workflow.id, "partitions cannot be taken in time; trying again");
+                self.set_trouble(Trouble::Rejoin);
+                Vec::new()
+            }
+        };
+        self.hold(assigned, partitions);
+        let result = match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(partitions),
+        };
+        if let Err(failure) = result {
+            error!(workflow = %self.workflow.id, error = %failure, "librdkafka refused the assignment");
+            self.set_trouble(Trouble::Rejoin);
+        }
+        self.signals.joined.store(true, Ordering::Release);
+        self.signals.assigned.notify_one();
+    }
+
+    /// Writes start offsets into the list. A partition that could not be taken starts nowhere: its records are dropped.
+    fn hold(&self, assigned: Vec<Assigned>, list: &mut TopicPartitionList) {
+        let mut held = self.partitions();
+        for mut element in list.elements() {
+            let found = assigned.iter().find(|a| {
+                *a.holding.origin.topic == *element.topic() && a.holding.origin.partition == element.partition()
+            });
+            let offset = match found {
+                Some(assigned) => Offset::Offset(assigned.taken.next_offset),
+                None => Offset::End,
+            };
+            if let Err(failure) = element.set_offset(offset) {
+                error!(workflow = %self.workflow.id, error = %failure, "a start offset cannot be set");
+                self.set_trouble(Trouble::Rejoin);
+            }
+        }
+        for Assigned { holding, taken } in assigned {
+            let key = (holding.origin.topic.to_string(), holding.origin.partition);
+            self.shared.watched.hold(&self.workflow.id, &holding.origin);
+            debug!(
+                workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset = taken.next_offset,
+                epoch = taken.epoch, "partition taken"
+            );
+            let suspected = taken.suspect_offset == Some(taken.next_offset) && taken.taken_times > 3;
+            held.insert(
+                key,
+                Partition {
+                    holding,
+                    position: taken.next_offset,
+                    alone_until: (taken.taken_times >= 3).then_some(taken.next_offset),
+                    convicted: suspected.then_some(taken.next_offset),
+                    deaths: taken.taken_times - 1,
+                },
+            );
+        }
+        let total = held.len();
+        drop(held);
+        info!(workflow = %self.workflow.id, added = list.count(), total, "partitions assigned");
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
+        let removed: Vec<Partition> = {
+            let mut held = self.partitions();
+            let keys = partitions.elements().into_iter().map(|e| (e.topic().to_owned(), e.partition()));
+            keys.filter_map(|key| held.remove(&key)).collect()
+        };
+        // A member that was put out of its group no longer has the time, nor the right.
+        if !consumer.assignment_lost() {
+            wait_until_stored(&removed);
+        }
+        self.give_up(removed);
+        let result = match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.unassign(),
+        };
+        if let Err(failure) = result {
+            error!(workflow = %self.workflow.id, error = %failure, "librdkafka refused the revocation");
+            self.set_trouble(Trouble::Rejoin);
+        }
+        info!(workflow = %self.workflow.id, removed = partitions.count(), "partitions revoked");
+    }
+
+    /// Ends holdings: their batches are dropped from now on, and their cursors are free for others.
+    pub fn give_up(&self, removed: Vec<Partition>) {
+        let mut ids: Vec<(CursorId, i64)> = Vec::new();
+        for partition in removed {
+            partition.holding.lose();
+            self.shared.watched.let_go(&self.workflow.id, &partition.holding.origin);
+            ids.push((partition.holding.cursor, partition.holding.epoch));
+        }
+        if ids.is_empty() {
+            return;
+        }
+        let released = self.shared.runtime.block_on(async {
+            let release = cursor::release(&self.shared.database, &ids, self.shared.process);
+            tokio::time::timeout(DRAIN_LIMIT, release).await
+        });
+        if !matches!(released, Ok(Ok(()))) {
+            // Whoever comes next takes them all the same; only the clean end is not on record.
+            warn!(workflow = %self.workflow.id, "cursors could not be released");
+        }
+    }
+}
+
+fn wait_until_stored(partitions: &[Partition]) {
+    let deadline = std::time::Instant::now() + DRAIN_LIMIT;
+    let stored = |p: &Partition| p.holding.is_lost() || p.holding.stored_to() >= p.position;
+    while !partitions.iter().all(stored) && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        debug!(workflow = %self.workflow.id, ?level, facility, "librdkafka: {message}");
+    }
+
+    fn error(&self, failure: KafkaError, reason: &str) {
+        match failure.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::BrokerTransportFailure) => {
+                warn!(workflow = %self.workflow.id, reason, "waiting for Kafka");
+            }
+            _ => warn!(workflow = %self.workflow.id, error = %failure, reason, "Kafka reports an error"),
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, partitions),
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS => self.revoke(consumer, partitions),
+            other => {
+                error!(workflow = %self.workflow.id, code = ?other, "the group cannot agree on an assignment");
+                self.revoke(consumer, partitions);
+                self.set_trouble(Trouble::Rejoin);
+            }
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+        if let Err(failure) = result {
+            // Only the operators' tools read these offsets.
+            debug!(workflow = %self.workflow.id, error = %failure, "an offset was not committed to Kafka");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Enters: Kafka. Leaves: batches of one partition's consecutive records, transformed, for the outbox's writer.
+//!
+//! Each workflow has a consumer on a thread of its own, because librdkafka's calls block and its callbacks run inside
+//! them. Start offsets come from the stored cursor, inside the assignment itself. `relay` is never imported here: the
+//! two meet in `outbox`.
+//!
+//! Files in reading order: `consumer` (the loop), `context` (rebalances), `assignment` (cursor and log), `workers`
+//! (transform threads), `watch` (topics that change underneath, lag), `settings`, `native` (what the safe crate lacks).
+
+pub mod assignment;
+mod consumer;
+mod context;
+pub mod native;
+pub mod settings;
+pub mod watch;
+pub mod workers;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::{Notify, watch as channel};
+
+use crate::config::{Kafka, Workflow};
+use crate::event::{ProcessId, WorkflowState};
+use crate::outbox::Database;
+use workers::Workers;
+
+/// What every consumer of a process shares.
+#[derive(Clone)]
+pub struct Shared {
+    pub kafka: Arc<Kafka>,
+    /// The namespace inside keys and cursors.
+    pub cluster: Arc<str>,
+    pub database: Database,
+    pub process: ProcessId,
+    pub workers: Arc<Workers>,
+    pub watched: Arc<watch::Watched>,
+    pub runtime: tokio::runtime::Handle,
+}
+
+/// What one consumer hears from, and tells, the rest of the process.
+#[derive(Clone)]
+pub struct Signals {
+    pub state: channel::Receiver<WorkflowState>,
+    /// Too much waits in the outbox: read no further.
+    pub pressure: Arc<AtomicBool>,
+    /// Told after every assignment, for the relay to look for deliveries.
+    pub assigned: Arc<Notify>,
+    /// Set once the workflow's group was joined, if only with an empty assignment.
+    pub joined: Arc<AtomicBool>,
+    pub stopping: channel::Receiver<bool>,
+}
+
+/// Starts the consumer of one workflow on its own thread. It ends after `stopping`, with its cursors released.
+pub fn start(workflow: Arc<Workflow>, shared: Shared, signals: Signals) -> std::thread::JoinHandle<()> {
+    std::thread::Builder::new()
+        .name(format!("ingest-{}", workflow.id))
+        .spawn(move || consumer::run(&workflow, &shared, &signals))
+        .expect("a thread can be started")
+}

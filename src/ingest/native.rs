@@ -1,0 +1,120 @@
+//! The few calls into librdkafka that the safe crate lacks: header names of any bytes, and the ids of topics.
+//!
+//! All `unsafe` of the project is in this file. Every pointer comes from librdkafka and is used while its owner lives.
+#![expect(unsafe_code, reason = "librdkafka's C interface is the only way to topic ids and raw headers")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+use std::time::Duration;
+
+use rdkafka::message::BorrowedMessage;
+use rdkafka_sys as sys;
+
+/// A record's headers as bytes. The safe reader panics on a name that is not UTF-8.
+pub fn headers(message: &BorrowedMessage<'_>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    let mut list = ptr::null_mut();
+    // SAFETY: the message lives for the call, and librdkafka keeps its headers as long as the message.
+    unsafe {
+        if sys::rd_kafka_message_headers(message.ptr(), &raw mut list)
+            != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+        {
+            return found;
+        }
+        for index in 0.. {
+            let (mut name, mut value, mut size) = (ptr::null::<c_char>(), ptr::null(), 0usize);
+            let result = sys::rd_kafka_header_get_all(list, index, &raw mut name, &raw mut value, &raw mut size);
+            if result != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+                break;
+            }
+            let name = CStr::from_ptr(name).to_bytes().to_vec();
+            let value = (!value.is_null()).then(|| std::slice::from_raw_parts(value.cast::<u8>(), size).to_vec());
+            found.push((name, value));
+        }
+    }
+    found
+}
+
+/// A topic as the brokers describe it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// The id that the broker gave this incarnation of the topic.
+    pub id: String,
+    pub partitions: Vec<i32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DescribeError {
+    #[error("the brokers did not describe the topics within {0:?}")]
+    NoAnswer(Duration),
+    #[error("the brokers refused to describe the topics: {0}")]
+    Refused(String),
+}
+
+/// Asks the brokers for topics by name; those that do not exist are missing from the answer.
+pub fn describe_topics(
+    client: *mut sys::rd_kafka_t,
+    names: &[String],
+    timeout: Duration,
+) -> Result<HashMap<String, Topic>, DescribeError> {
+    let texts: Vec<CString> = names.iter().filter_map(|name| CString::new(name.as_str()).ok()).collect();
+    let mut pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
+    let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: the client outlives this call; everything made here is destroyed here; results are copied before their
+    // event is destroyed.
+    unsafe {
+        let topics = sys::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
+        let queue = sys::rd_kafka_queue_new(client);
+        let options =
+            sys::rd_kafka_AdminOptions_new(client, sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS);
+        let mut message = [0 as c_char; 256];
+        sys::rd_kafka_AdminOptions_set_request_timeout(options, millis, message.as_mut_ptr(), message.len());
+        sys::rd_kafka_DescribeTopics(client, topics, options, queue);
+        let event = sys::rd_kafka_queue_poll(queue, millis);
+        let outcome = if event.is_null() { Err(DescribeError::NoAnswer(timeout)) } else { read_topics(event) };
+        if !event.is_null() {
+            sys::rd_kafka_event_destroy(event);
+        }
+        sys::rd_kafka_AdminOptions_destroy(options);
+        sys::rd_kafka_queue_destroy(queue);
+        sys::rd_kafka_TopicCollection_destroy(topics);
+        outcome
+    }
+}
+
+/// Copies the topics out of an answer.
+///
+/// # Safety
+/// `event` must be a living event of a DescribeTopics call.
+unsafe fn read_topics(event: *mut sys::rd_kafka_event_t) -> Result<HashMap<String, Topic>, DescribeError> {
+    // SAFETY: by the caller's word; librdkafka's arrays live as long as the event.
+    unsafe {
+        if sys::rd_kafka_event_error(event) != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            let text = CStr::from_ptr(sys::rd_kafka_event_error_string(event)).to_string_lossy().into_owned();
+            return Err(DescribeError::Refused(text));
+        }
+        let result = sys::rd_kafka_event_DescribeTopics_result(event);
+        let mut count = 0usize;
+        let topics = sys::rd_kafka_DescribeTopics_result_topics(result, &raw mut count);
+        let mut found = HashMap::new();
+        for index in 0..count {
+            let topic = *topics.add(index);
+            let error = sys::rd_kafka_TopicDescription_error(topic);
+            if !error.is_null()
+                && sys::rd_kafka_error_code(error) != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+            {
+                continue;
+            }
+            let name = CStr::from_ptr(sys::rd_kafka_TopicDescription_name(topic)).to_string_lossy().into_owned();
+            let id = sys::rd_kafka_TopicDescription_topic_id(topic);
+            let id = CStr::from_ptr(sys::rd_kafka_Uuid_base64str(id)).to_string_lossy().into_owned();
+            let mut partition_count = 0usize;
+            let infos = sys::rd_kafka_TopicDescription_partitions(topic, &raw mut partition_count);
+            let partitions =
+                (0..partition_count).map(|at| sys::rd_kafka_TopicPartitionInfo_partition(*infos.add(at))).collect();
+            found.insert(name, Topic { id, partitions });
+        }
+        Ok(found)
+    }
+}

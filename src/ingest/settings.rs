@@ -1,0 +1,58 @@
+//! librdkafka's settings: the user's, and over them those that a guarantee hangs on.
+
+use rdkafka::ClientConfig;
+
+use crate::config::Kafka;
+
+/// A client without a group: metadata, offsets, topic ids.
+pub fn client(kafka: &Kafka) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    for (name, value) in &kafka.properties {
+        if !name.starts_with("group.") {
+            config.set(name, value.expose());
+        }
+    }
+    config.set("bootstrap.servers", &kafka.brokers);
+    config.set("client.id", "oncebox");
+    config.set("allow.auto.create.topics", "false");
+    config.set("topic.metadata.refresh.interval.ms", "10000");
+    config.set("isolation.level", "read_committed");
+    // Ours to log, not librdkafka's to print.
+    config.set_log_level(rdkafka::config::RDKafkaLogLevel::Emerg);
+    config
+}
+
+/// The consumer of one workflow.
+pub fn consumer(kafka: &Kafka, workflow: &str) -> ClientConfig {
+    let mut config = client(kafka);
+    let ours = [
+        // What was read is what Postgres says; Kafka's own offsets are for the operators' tools.
+        ("enable.auto.commit", "false"),
+        ("enable.auto.offset.store", "false"),
+        // A lost offset is an incident, never a jump: librdkafka's default is the end of the log.
+        ("auto.offset.reset", "error"),
+        ("enable.partition.eof", "false"),
+        ("check.crcs", "true"),
+        ("partition.assignment.strategy", "cooperative-sticky"),
+    ];
+    // Kept low, because every workflow has a consumer of its own.
+    let defaults = [
+        ("queued.max.messages.kbytes", "16384"),
+        ("fetch.wait.max.ms", "100"),
+        ("session.timeout.ms", "30000"),
+        ("max.poll.interval.ms", "300000"),
+    ];
+    for (name, value) in defaults {
+        if !kafka.properties.contains_key(name) {
+            config.set(name, value);
+        }
+    }
+    for (name, value) in kafka.properties.iter().filter(|(name, _)| name.starts_with("group.")) {
+        config.set(name, value.expose());
+    }
+    for (name, value) in ours {
+        config.set(name, value);
+    }
+    config.set("group.id", format!("{}.{workflow}", kafka.group_prefix));
+    config
+}

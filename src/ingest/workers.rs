@@ -1,0 +1,213 @@
+//! The transform's threads: batches of records in, batches for the writer out, in order per partition.
+//!
+//! jaq cannot be interrupted, so a watchdog ends the process when one record runs too long, after logging which: the
+//! partition is then read one record at a time, and the record that kills again becomes a dead letter.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tracing::error;
+
+use crate::config::OnInvalid;
+use crate::event::{Reason, Record};
+use crate::observe::Metrics;
+use crate::outbox::append::{Batch, DeadRecord, Holding};
+use crate::outbox::load::Load;
+use crate::transform::{Disposition, Rejection, Transformer};
+
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Consecutive records of one partition, as read.
+pub struct Unread {
+    pub holding: Arc<Holding>,
+    pub expected: i64,
+    pub next: i64,
+    pub records: Vec<Record>,
+    /// The first record is known to kill: how often it did.
+    pub convicted: Option<i32>,
+    pub load: Load,
+}
+
+/// Asks for a workflow to be halted, because `onInvalid` says so.
+pub type Halts = tokio::sync::mpsc::UnboundedSender<(Arc<Holding>, String)>;
+
+pub struct Workers {
+    threads: Vec<Sender<Unread>>,
+}
+
+impl Workers {
+    /// Starts `count` threads that write to `writer`. They end when the last sender of each is gone.
+    pub fn start(
+        count: usize,
+        writer: &tokio::sync::mpsc::Sender<Batch>,
+        halts: &Halts,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        let began = Instant::now();
+        let mut threads = Vec::new();
+        let mut posts = Vec::new();
+        for index in 0..count {
+            let (sender, queue) = channel();
+            let post = Arc::new(Post { since: AtomicU64::new(0), position: Mutex::default(), began });
+            posts.push(Arc::clone(&post));
+            let (writer, halts, metrics) = (writer.clone(), halts.clone(), Arc::clone(metrics));
+            std::thread::Builder::new()
+                .name(format!("transform-{index}"))
+                .spawn(move || Worker { post, writer, halts, metrics, transformers: HashMap::new() }.run(&queue))
+                .expect("a thread can be started");
+            threads.push(sender);
+        }
+        let _ = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&posts, began));
+        Self { threads }
+    }
+
+    /// A partition always goes to the same thread, so its batches stay in order.
+    pub fn read(&self, unread: Unread) {
+        let index = unread.holding.cursor.0.unsigned_abs() as usize % self.threads.len();
+        // A thread that is gone has panicked outside the transform; the load is freed and the process ends elsewhere.
+        let _ = self.threads[index].send(unread);
+    }
+}
+
+/// What one thread is busy with, for the watchdog.
+struct Post {
+    /// Milliseconds after `began` at which the current record was begun, plus one; 0 when idle.
+    since: AtomicU64,
+    position: Mutex<String>,
+    began: Instant,
+}
+
+fn watch(posts: &[Arc<Post>], began: Instant) {
+    while posts.iter().any(|post| Arc::strong_count(post) > 1) {
+        std::thread::sleep(Duration::from_millis(250));
+        let now = began.elapsed().as_millis() as u64;
+        for post in posts {
+            let since = post.since.load(Ordering::Acquire);
+            if since > 0 && now.saturating_sub(since) > RECORD_LIMIT.as_millis() as u64 {
+                let position = post.position.lock().map(|p| p.clone()).unwrap_or_default();
+                error!(
+                    position,
+                    "transforming one record has taken longer than {RECORD_LIMIT:?}; ending the process, because a \
+                     running program cannot be interrupted"
+                );
+                std::process::abort();
+            }
+        }
+    }
+}
+
+struct Worker {
+    post: Arc<Post>,
+    writer: tokio::sync::mpsc::Sender<Batch>,
+    halts: Halts,
+    metrics: Arc<Metrics>,
+    /// By workflow version: a new configuration compiles anew.
+    transformers: HashMap<(Arc<str>, i64), Transformer>,
+}
+
+impl Worker {
+    fn run(mut self, queue: &Receiver<Unread>) {
+        while let Ok(unread) = queue.recv() {
+            if unread.holding.is_lost() {
+                continue;
+            }
+            if let Some(batch) = self.transform(unread)
+                && self.writer.blocking_send(batch).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Nothing, when the workflow must halt at one of the records: those before it are read again then.
+    fn transform(&mut self, unread: Unread) -> Option<Batch> {
+        let Unread { holding, expected, next, records, mut convicted, load } = unread;
+        let mut batch = Batch {
+            expected,
+            next,
+            drafts: Vec::with_capacity(records.len()),
+            dead: Vec::new(),
+            filtered: Vec::new(),
+            tombstones: Vec::new(),
+            loads: vec![load],
+            holding: Arc::clone(&holding),
+        };
+        for record in records {
+            let disposition = match convicted.take() {
+                Some(times) => Disposition::Rejected(Rejection::Deadly { times }),
+                None => self.apply(&holding, &record),
+            };
+            match disposition {
+                Disposition::Events { drafts, key_fell_back } => {
+                    if key_fell_back {
+                        self.metrics.of(&holding.workflow.id).key_fallbacks.inc();
+                    }
+                    // A program may make no event of a record: that is a filter by another name.
+                    if drafts.is_empty() {
+                        batch.filtered.push(record.offset);
+                    }
+                    batch.drafts.extend(drafts);
+                }
+                Disposition::Filtered => batch.filtered.push(record.offset),
+                Disposition::Tombstone => batch.tombstones.push(record.offset),
+                Disposition::Rejected(rejection) => {
+                    if holding.workflow.source.on_invalid == OnInvalid::Halt {
+                        let reason = format!(
+                            "{}/{}/{} cannot be read: {}",
+                            holding.origin.topic,
+                            holding.origin.partition,
+                            record.offset,
+                            crate::observe::chain(&rejection)
+                        );
+                        holding.lose();
+                        let _ = self.halts.send((Arc::clone(&holding), reason));
+                        return None;
+                    }
+                    batch.dead.push(dead(record, &rejection));
+                }
+            }
+        }
+        Some(batch)
+    }
+
+    fn apply(&mut self, holding: &Arc<Holding>, record: &Record) -> Disposition {
+        let workflow = &holding.workflow;
+        let transformer = self.transformers.entry((Arc::clone(&workflow.id), workflow.version)).or_insert_with(|| {
+            Transformer::new(Arc::clone(workflow)).expect("programs were compiled when the configuration was loaded")
+        });
+        if let Ok(mut position) = self.post.position.lock() {
+            position.clear();
+            position.push_str(&format!("{}/{}/{}", holding.origin.topic, holding.origin.partition, record.offset));
+        }
+        self.post.since.store(self.post.began.elapsed().as_millis() as u64 + 1, Ordering::Release);
+        let result = catch_unwind(AssertUnwindSafe(|| transformer.apply(record, &holding.origin)));
+        self.post.since.store(0, Ordering::Release);
+        result.unwrap_or_else(|_| {
+            Disposition::Rejected(Rejection::Program { program: "transform", message: "it panicked".to_owned() })
+        })
+    }
+}
+
+fn dead(record: Record, rejection: &Rejection) -> DeadRecord {
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+    let headers: Vec<(String, Option<String>)> =
+        record.headers.iter().map(|(name, value)| (encode(name), value.as_deref().map(encode))).collect();
+    DeadRecord {
+        offset: record.offset,
+        reason: match rejection {
+            Rejection::TooLarge { .. } => Reason::TooLarge,
+            _ => Reason::Invalid,
+        },
+        detail: crate::observe::chain(rejection),
+        value: record.value,
+        key: record.key,
+        headers: serde_json::to_string(&headers).expect("text encodes to JSON"),
+        source_at: record.timestamp,
+    }
+}

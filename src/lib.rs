@@ -1,0 +1,40 @@
+//! Oncebox reads events from Kafka, transforms them, and delivers each one to a client's HTTP endpoint under the guarantee
+//! that the workflow's YAML asks for.
+//!
+//! # The walk of one event, file by file
+//!
+//! ```text
+//! Kafka ─ ingest ─ transform ─ outbox ── relay ── send ── endpoint
+//!                                 │                 └─ verdict → settle / retry / dead letter
+//!                                 └─ one commit: events, offset, claim
+//! ```
+//!
+//! 1. [`config`]: the YAML says what flows where and what is promised.
+//! 2. [`event`]: the nouns. An event's identity is its place in Kafka.
+//! 3. [`ingest`]: a consumer reads from the stored cursor and gathers records per partition.
+//! 4. [`transform`]: bytes become a value, a filter keeps or drops it, a program makes events of it, each gets its key.
+//! 5. [`outbox`]: one statement stores the events, moves the cursor and claims their first attempts.
+//! 6. [`relay`]: a dispatcher per workflow decides what may be sent now, and under which right.
+//! 7. [`send`]: one attempt, one deadline; the verdict says what its outcome means.
+//! 8. [`relay::settler`] and [`outbox::settle`] write it down: done, to be tried again, or dead.
+//! 9. [`dead_letter`]: what was given up, to be looked at and replayed.
+//!
+//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`run`] (starts and drains all
+//! stages), [`upkeep`] (gauges, operators' decisions), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
+
+pub mod config;
+pub mod dead_letter;
+pub mod event;
+pub mod ingest;
+pub mod outbox;
+pub mod relay;
+pub mod send;
+pub mod transform;
+
+pub mod admin;
+pub mod cli;
+pub mod demo;
+pub mod observe;
+pub mod receiver;
+pub mod run;
+pub mod upkeep;

@@ -1,0 +1,30 @@
+//! What the process tells about itself: metrics, logs, errors in one line. Used by every stage, uses none of them.
+
+pub mod logging;
+pub mod metrics;
+
+pub use metrics::{Metrics, WorkflowMetrics};
+
+/// An error with all its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let part = source.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = source.source();
+    }
+    text
+}
+
+/// A place where tests make the process die or stall. Nothing at all in a build without the feature.
+#[macro_export]
+macro_rules! failpoint {
+    ($name:literal) => {
+        #[cfg(feature = "failpoints")]
+        fail::fail_point!($name);
+    };
+}

@@ -1,0 +1,132 @@
+//! Claims: first attempts that waited in the outbox, as ranges; retries that are due, each with its own lease.
+//!
+//! A claim is committed before anything is sent. Only what can start now is claimed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+use super::sql::{float8, int4s, int8, int8s, text, uuid};
+use super::{Database, Error, Purpose};
+use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
+use crate::send::verdict::Tries;
+
+/// What a claim of waiting events found.
+#[derive(Debug)]
+pub enum Claim {
+    /// The next events of the cursor are claimed, up to offset `claimed_to`.
+    Range {
+        claimed_to: i64,
+        events: Vec<Event>,
+    },
+    Nothing,
+    /// The claimed range or the epoch is not what this process believes.
+    Astray,
+}
+
+pub async fn waiting(
+    database: &Database,
+    cursor: CursorId,
+    epoch: i64,
+    claimed_to: i64,
+    limit: i64,
+) -> Result<Claim, Error> {
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), int8(&limit)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_waiting.sql"), &parameters).await?;
+    crate::failpoint!("claim.after");
+    let Some(first) = rows.first() else { return Ok(Claim::Astray) };
+    let Some(claimed_to) = first.get::<_, Option<i64>>("claimed_to") else {
+        return Ok(if first.get("standing") { Claim::Nothing } else { Claim::Astray });
+    };
+    // A range without events is one row without an event.
+    let events = rows.iter().filter(|row| row.get::<_, Option<i64>>("record_offset").is_some());
+    Ok(Claim::Range { claimed_to, events: events.map(|row| event(row, cursor)).collect() })
+}
+
+/// An event leased for one more attempt.
+#[derive(Debug)]
+pub struct Retry {
+    pub event: Event,
+    pub fence: i64,
+    /// This attempt included.
+    pub tries: Tries,
+    /// The lease of the attempt before ran out, so that one is in doubt.
+    pub expired: bool,
+    /// Until when the lease surely lasts, by this process's own clock.
+    pub lease_until: Instant,
+}
+
+/// Leases retries that are due, and those whose lease ran out.
+pub async fn retries(
+    database: &Database,
+    workflow: &str,
+    process: ProcessId,
+    lease: Duration,
+    limit: i64,
+) -> Result<Vec<Retry>, Error> {
+    let lease_until = Instant::now() + lease;
+    let seconds = lease.as_secs_f64();
+    let parameters = [text(&workflow), uuid(&process), float8(&seconds), int8(&limit)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_retries.sql"), &parameters).await?;
+    Ok(rows.iter().map(|row| retry(row, lease_until)).collect())
+}
+
+fn retry(row: &Row, lease_until: Instant) -> Retry {
+    let count = |name: &str| u32::try_from(row.get::<_, i32>(name)).unwrap_or(u32::MAX);
+    let age = row.get::<_, f64>("age").max(0.0);
+    Retry {
+        event: event(row, CursorId(row.get("cursor"))),
+        fence: row.get("fence"),
+        tries: Tries { sends: count("sends"), counted: count("counted"), age: Duration::from_secs_f64(age) },
+        expired: row.get("expired"),
+        lease_until,
+    }
+}
+
+/// How long until the next retry is due; `None` when none waits.
+pub async fn next_due(database: &Database, workflow: &str) -> Result<Option<Duration>, Error> {
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/next_due.sql"), &[text(&workflow)]).await?;
+    Ok(rows.first().map(|row| Duration::from_secs_f64(row.get::<_, f64>("seconds").max(0.0))))
+}
+
+/// Extends the leases of retries that are still under way; answers which were.
+pub async fn extend_retries(database: &Database, held: &[(Place, i64)], lease: Duration) -> Result<Vec<Place>, Error> {
+    let of = |value: fn(&Place) -> i64| held.iter().map(|(place, _)| value(place)).collect::<Vec<i64>>();
+    let (cursors, offsets) = (of(|p| p.cursor.0), of(|p| p.offset));
+    let indexes: Vec<i32> = held.iter().map(|(place, _)| place.index).collect();
+    let generations: Vec<i32> = held.iter().map(|(place, _)| place.generation).collect();
+    let fences: Vec<i64> = held.iter().map(|(_, fence)| *fence).collect();
+    let seconds = lease.as_secs_f64();
+    let parameters =
+        [int8s(&cursors), int8s(&offsets), int4s(&indexes), int4s(&generations), int8s(&fences), float8(&seconds)];
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/extend_retries.sql"), &parameters).await?;
+    Ok(rows.iter().map(place).collect())
+}
+
+/// The place that a row's four columns name.
+pub fn place(row: &Row) -> Place {
+    Place {
+        cursor: CursorId(row.get("cursor")),
+        offset: row.get("record_offset"),
+        index: row.get("event_index"),
+        generation: row.get("generation"),
+    }
+}
+
+fn event(row: &Row, cursor: CursorId) -> Event {
+    let offset = row.get("record_offset");
+    let topic: String = row.get("topic");
+    Event {
+        place: Place { cursor, offset, index: row.get("event_index"), generation: row.get("generation") },
+        day: row.get("day"),
+        source: SourcePosition { topic: Arc::from(topic), partition: row.get("partition"), offset },
+        key: row.get("key"),
+        event_type: row.get("event_type"),
+        content_type: row.get("content_type"),
+        traceparent: row.get("traceparent"),
+        source_at: row.get("source_at"),
+        body: Bytes::from(row.get::<_, Vec<u8>>("body")),
+    }
+}

@@ -1,0 +1,146 @@
+//! Connections to Postgres: pools that cannot starve each other, TLS up to verify-full, and the checks before work
+//! starts.
+//!
+//! Claims never take the connections that settling needs: a settlement that waits past its lease is a repeat.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use postgres_openssl::MakeTlsConnector;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Client, Connection, NoTls, Socket};
+
+use super::Error;
+use super::sql::{Parameter, Schema};
+use crate::config::{Postgres, PostgresTlsMode};
+
+/// How long any statement may take on our side before its connection is dropped: a black-holed one never answers.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a connection is for. Each has its own share of `poolSize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Append,
+    Settle,
+    Claim,
+    Admin,
+}
+
+/// All access to Postgres. Cheap to clone.
+#[derive(Clone)]
+pub struct Database {
+    append: Pool,
+    settle: Pool,
+    claim: Pool,
+    admin: Pool,
+    pub schema: Schema,
+    settings: Postgres,
+}
+
+impl Database {
+    /// Makes pools; connects when they are used.
+    pub fn new(settings: &Postgres) -> Result<Self, Error> {
+        let manager = || {
+            let mut config: tokio_postgres::Config = settings.url.expose().parse().map_err(Error::Settings)?;
+            prepare(&mut config, settings.tls_mode);
+            let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+            Ok::<_, Error>(match settings.tls_mode {
+                PostgresTlsMode::Disable => Manager::from_config(config, NoTls, recycling),
+                _ => Manager::from_config(config, connector(settings)?, recycling),
+            })
+        };
+        let pool = |share: usize| Pool::builder(manager()?).max_size(share.max(1)).build().map_err(|_| Error::Pool);
+        // Of the default 8: append 2, settle 3, claim 2, admin 1.
+        let size = settings.pool_size;
+        Ok(Self {
+            append: pool(size / 4)?,
+            settle: pool(size - size / 4 - size / 4 - 1)?,
+            claim: pool(size / 4)?,
+            admin: pool(1)?,
+            schema: Schema::new(&settings.schema),
+            settings: settings.clone(),
+        })
+    }
+
+    pub async fn get(&self, purpose: Purpose) -> Result<Object, Error> {
+        let pool = match purpose {
+            Purpose::Append => &self.append,
+            Purpose::Settle => &self.settle,
+            Purpose::Claim => &self.claim,
+            Purpose::Admin => &self.admin,
+        };
+        match tokio::time::timeout(STATEMENT_LIMIT, pool.get()).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(deadpool_postgres::PoolError::Backend(source))) => Err(Error::Connect(source)),
+            Ok(Err(_)) => Err(Error::Pool),
+            Err(_) => Err(Error::TooSlow),
+        }
+    }
+
+    /// Runs one statement as its own transaction. A connection that did not answer in time is not used again.
+    pub async fn query(
+        &self,
+        purpose: Purpose,
+        file: &'static str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>, Error> {
+        let client = self.get(purpose).await?;
+        let text = self.schema.text(file);
+        match tokio::time::timeout(STATEMENT_LIMIT, client.query_typed(&text, parameters)).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(source)) => Err(Error::statement(file, source)),
+            Err(_) => {
+                drop(Object::take(client));
+                Err(Error::TooSlow)
+            }
+        }
+    }
+
+    /// A connection of its own, for LISTEN and migrations. The caller drives the returned connection.
+    pub async fn direct(&self) -> Result<(Client, Connection<Socket, DirectStream>), Error> {
+        let mut config: tokio_postgres::Config = self.settings.direct_url.expose().parse().map_err(Error::Settings)?;
+        prepare(&mut config, self.settings.tls_mode);
+        config.connect(connector(&self.settings)?).await.map_err(Error::Connect)
+    }
+}
+
+pub type DirectStream = <MakeTlsConnector as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream;
+
+fn prepare(config: &mut tokio_postgres::Config, mode: PostgresTlsMode) {
+    config.ssl_mode(match mode {
+        PostgresTlsMode::Disable => SslMode::Disable,
+        PostgresTlsMode::Prefer => SslMode::Prefer,
+        PostgresTlsMode::Require | PostgresTlsMode::VerifyCa | PostgresTlsMode::VerifyFull => SslMode::Require,
+    });
+    config.connect_timeout(CONNECT_LIMIT);
+    config.tcp_user_timeout(STATEMENT_LIMIT);
+    config.keepalives_idle(Duration::from_secs(10));
+    config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+    if config.get_application_name().is_none() {
+        config.application_name("oncebox");
+    }
+}
+
+fn connector(settings: &Postgres) -> Result<MakeTlsConnector, Error> {
+    let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(Error::Tls)?;
+    match &settings.tls_ca {
+        Some(file) => builder.set_ca_file(file).map_err(Error::Tls)?,
+        None => {
+            if let Some(file) = openssl_probe::probe().cert_file {
+                // A machine without certificates still connects where none are asked for.
+                let _ = builder.set_ca_file(file);
+            }
+        }
+    }
+    let verified = matches!(settings.tls_mode, PostgresTlsMode::VerifyCa | PostgresTlsMode::VerifyFull);
+    builder.set_verify(if verified { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
+    let named = settings.tls_mode == PostgresTlsMode::VerifyFull;
+    let mut connector = MakeTlsConnector::new(builder.build());
+    connector.set_callback(move |connection, _| {
+        connection.set_verify_hostname(named);
+        Ok(())
+    });
+    Ok(connector)
+}

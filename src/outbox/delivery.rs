@@ -1,0 +1,127 @@
+//! Who delivers a cursor's events: taking a delivery over, keeping it, giving it back.
+//!
+//! A delivery moves when its owner has let go (all that was sent is settled) or its lease has run out. Whatever a lost
+//! owner had claimed and not settled is in doubt from then on.
+
+use std::time::{Duration, Instant};
+
+use super::sql::{float8, int8, int8s, text, uuid};
+use super::{Database, Error, Purpose};
+use crate::event::{CursorId, ProcessId};
+
+/// A delivery that this process holds.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub cursor: CursorId,
+    pub epoch: i64,
+    pub settled_to: i64,
+    pub claimed_to: i64,
+    pub next_offset: i64,
+    /// Until when the lease surely lasts, by this process's own clock.
+    pub lease_until: Instant,
+    /// Events that the last owner left in doubt.
+    pub in_doubt: u64,
+}
+
+/// Cursors of a workflow whose delivery this process may take.
+pub async fn free(
+    database: &Database,
+    workflow: &str,
+    process: ProcessId,
+    lease: Duration,
+) -> Result<Vec<CursorId>, Error> {
+    let lease = lease.as_secs_f64();
+    let parameters = [text(&workflow), uuid(&process), float8(&lease)];
+    let file = include_str!("../../sql/relay/deliverable.sql");
+    let rows = database.query(Purpose::Claim, file, &parameters).await?;
+    Ok(rows.iter().map(|row| CursorId(row.get("cursor"))).collect())
+}
+
+/// Takes one delivery and puts in doubt what its last owner left. `None`: somebody else was faster.
+pub async fn take(
+    database: &Database,
+    workflow: &str,
+    cursor: CursorId,
+    process: ProcessId,
+    lease: Duration,
+) -> Result<Option<Delivery>, Error> {
+    let before = Instant::now();
+    let mut client = database.get(Purpose::Claim).await?;
+    let take = include_str!("../../sql/relay/take_delivery.sql");
+    let rescue = include_str!("../../sql/relay/rescue.sql");
+    let failed = |file| move |source| Error::statement(file, source);
+    // Two statements, because the second must see what was committed while the first waited for its locks.
+    let transaction = client.transaction().await.map_err(failed(take))?;
+    let seconds = lease.as_secs_f64();
+    let parameters = [int8(&cursor.0), uuid(&process), float8(&seconds)];
+    let rows = transaction.query_typed(&database.schema.text(take), &parameters).await.map_err(failed(take))?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (settled_to, claimed_to): (i64, i64) = (row.get("settled_to"), row.get("claimed_to"));
+    let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to)];
+    let lost = transaction.query_typed(&database.schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
+    let in_doubt: i64 = lost.first().map_or(0, |row| row.get("in_doubt"));
+    let delivery = Delivery {
+        cursor,
+        epoch: row.get("epoch"),
+        // All below claimed_to is now in done or in retry.
+        settled_to: claimed_to,
+        claimed_to,
+        next_offset: row.get("next_offset"),
+        lease_until: before + lease,
+        in_doubt: in_doubt.unsigned_abs(),
+    };
+    transaction.commit().await.map_err(failed(take))?;
+    Ok(Some(delivery))
+}
+
+/// How far a held delivery is settled.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    pub cursor: CursorId,
+    pub epoch: i64,
+    pub settled_to: i64,
+}
+
+/// A delivery that is still held. `wanted`: another process reads the partition now and waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    pub cursor: CursorId,
+    pub wanted: bool,
+}
+
+/// Extends leases; those missing from the answer are lost.
+pub async fn extend(
+    database: &Database,
+    process: ProcessId,
+    lease: Duration,
+    held: &[Progress],
+) -> Result<Vec<Kept>, Error> {
+    let cursors: Vec<i64> = held.iter().map(|p| p.cursor.0).collect();
+    let epochs: Vec<i64> = held.iter().map(|p| p.epoch).collect();
+    let settled: Vec<i64> = held.iter().map(|p| p.settled_to).collect();
+    let seconds = lease.as_secs_f64();
+    let parameters = [int8s(&cursors), int8s(&epochs), int8s(&settled), uuid(&process), float8(&seconds)];
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/extend.sql"), &parameters).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Kept {
+            cursor: CursorId(row.get("cursor")),
+            wanted: row.get::<_, Option<bool>>("wanted") == Some(true),
+        })
+        .collect())
+}
+
+/// Returns the end of a claimed range that was never sent, and claims no more under this epoch.
+pub async fn give_back(database: &Database, cursor: CursorId, epoch: i64, from: i64) -> Result<(), Error> {
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&from)];
+    database.query(Purpose::Claim, include_str!("../../sql/relay/give_back.sql"), &parameters).await?;
+    Ok(())
+}
+
+/// Lets go of a delivery whose sent events are all settled.
+pub async fn release(database: &Database, process: ProcessId, progress: Progress) -> Result<(), Error> {
+    let Progress { cursor, epoch, settled_to } = progress;
+    let parameters = [int8(&cursor.0), uuid(&process), int8(&epoch), int8(&settled_to)];
+    database.query(Purpose::Claim, include_str!("../../sql/relay/release.sql"), &parameters).await?;
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The figures behind the gauges: what waits, how old it is, where the cursors stand. Read every few seconds by one task,
+//! from counters and bounded look-ups, so that a scrape costs nothing and a long backlog costs no more than a short one.
+
+use super::sql::text;
+use super::{Database, Error, Purpose};
+
+/// One workflow's figures, the same whichever process asks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figures {
+    /// Undelivered events, and the bytes of their bodies.
+    pub waiting: i64,
+    pub waiting_bytes: i64,
+    pub completed: i64,
+    pub cancelled: i64,
+    pub discarded: i64,
+    /// Counted up to 10,001.
+    pub scheduled: i64,
+    pub available: i64,
+    pub active: i64,
+    pub retryable: i64,
+    pub pending: i64,
+    /// Processes that deliver for this workflow.
+    pub owners: i64,
+    /// Seconds since the oldest retry became due.
+    pub retry_lag: Option<f64>,
+    /// Seconds since the oldest retry's first attempt.
+    pub retry_age: Option<f64>,
+    /// Seconds since the oldest event that was not tried, or whose first attempt is under way.
+    pub first_age: Option<f64>,
+}
+
+pub async fn read(database: &Database, workflow: &str) -> Result<Figures, Error> {
+    let file = include_str!("../../sql/observe/workflow_gauges.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    let Some(row) = rows.first() else { return Ok(Figures::default()) };
+    let file = include_str!("../../sql/observe/oldest_unsettled.sql");
+    let oldest = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    Ok(Figures {
+        waiting: row.get("waiting"),
+        waiting_bytes: row.get("waiting_bytes"),
+        completed: row.get("completed"),
+        cancelled: row.get("cancelled"),
+        discarded: row.get("discarded"),
+        scheduled: row.get("scheduled"),
+        available: row.get("available"),
+        active: row.get("active"),
+        retryable: row.get("retryable"),
+        pending: row.get("pending"),
+        owners: row.get("owners"),
+        retry_lag: row.get("retry_lag"),
+        retry_age: row.get("retry_age"),
+        first_age: oldest.first().and_then(|row| row.get("age")),
+    })
+}
+
+/// Where one cursor stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CursorOffset {
+    pub topic: String,
+    pub topic_id: String,
+    pub partition: i32,
+    pub next_offset: i64,
+}
+
+pub async fn offsets(database: &Database, workflow: &str, cluster: &str) -> Result<Vec<CursorOffset>, Error> {
+    let file = include_str!("../../sql/observe/cursor_offsets.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow), text(&cluster)]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| CursorOffset {
+            topic: row.get("topic"),
+            topic_id: row.get("topic_id"),
+            partition: row.get("partition"),
+            next_offset: row.get("next_offset"),
+        })
+        .collect())
+}
+
+pub async fn oldest_snapshot_seconds(database: &Database) -> Result<f64, Error> {
+    let rows = database.query(Purpose::Admin, include_str!("../../sql/observe/oldest_snapshot.sql"), &[]).await?;
+    Ok(rows.first().map_or(0.0, |row| row.get("seconds")))
+}

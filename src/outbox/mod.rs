@@ -1,0 +1,71 @@
+//! Where ingest and relay meet: cursors, stored events, who delivers them, what became of them. All SQL of the data path
+//! is called from here, one function per file under sql/.
+//!
+//! What must hold: rows and cursor change in one statement; whoever writes is fenced by owner and epoch on the row it
+//! locks; only `done` makes an event terminal, and only once.
+
+pub mod append;
+pub mod claim;
+pub mod cursor;
+pub mod database;
+pub mod delivery;
+pub mod gap;
+pub mod gauges;
+pub mod handoff;
+pub mod load;
+pub mod migrate;
+pub mod notify;
+pub mod offsets;
+pub mod partitions;
+pub mod rewind;
+pub mod settle;
+pub mod sql;
+pub mod workflow;
+pub mod writer;
+
+pub use database::{Database, Purpose};
+
+use tokio_postgres::error::SqlState;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the Postgres settings cannot be used")]
+    Settings(#[source] tokio_postgres::Error),
+    #[error("TLS to Postgres cannot be set up")]
+    Tls(#[source] openssl::error::ErrorStack),
+    #[error("no connection to Postgres")]
+    Connect(#[source] tokio_postgres::Error),
+    #[error("the connection pool is closed")]
+    Pool,
+    #[error("Postgres did not answer in time")]
+    TooSlow,
+    #[error("{name}")]
+    Statement {
+        /// The statement's own first line, which says what it does.
+        name: &'static str,
+        #[source]
+        source: tokio_postgres::Error,
+    },
+}
+
+impl Error {
+    fn statement(file: &'static str, source: tokio_postgres::Error) -> Self {
+        let name = file.lines().next().unwrap_or_default().trim_start_matches("-- ");
+        Self::Statement { name, source }
+    }
+
+    pub fn sql_state(&self) -> Option<&SqlState> {
+        match self {
+            Self::Connect(source) | Self::Statement { source, .. } => source.code(),
+            Self::Settings(_) | Self::Tls(_) | Self::Pool | Self::TooSlow => None,
+        }
+    }
+
+    /// Whether waiting can help. Wrong passwords and missing tables need a person.
+    pub fn may_pass(&self) -> bool {
+        let Some(state) = self.sql_state() else { return !matches!(self, Self::Settings(_) | Self::Tls(_)) };
+        let class = &state.code()[..2];
+        // Connection trouble, resources, operator intervention, serialization, locks.
+        matches!(class, "08" | "53" | "57" | "40" | "55" | "25")
+    }
+}

@@ -1,0 +1,247 @@
+//! Enters: batches of all partitions of this process. Leaves: commits, and hand-offs to the relay.
+//!
+//! One writer merges whatever queued while the last commit ran into one statement: group commit without a timer. A
+//! batch is kept until its outcome is known: stored, or fenced. Batches of one partition are written in order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::sync::mpsc::Receiver;
+use tracing::{error, warn};
+
+use super::append::{self, Batch, Resolved, Stored};
+use super::handoff::{Desks, HandOff};
+use super::{Database, Error, delivery};
+use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
+use crate::observe::Metrics;
+
+const MOST_EVENTS: usize = 1_000;
+const MOST_BYTES: usize = 16 << 20;
+
+pub struct Writer {
+    pub database: Database,
+    pub process: ProcessId,
+    pub desks: Desks,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Writer {
+    /// Runs until every sender is gone, so that what was read is stored before the process ends.
+    pub async fn run(self, mut queue: Receiver<Batch>) {
+        let mut carried: Option<Batch> = None;
+        loop {
+            let first = match carried.take() {
+                Some(batch) => batch,
+                None => match queue.recv().await {
+                    Some(batch) => batch,
+                    None => return,
+                },
+            };
+            let mut merged = Merged::default();
+            merged.add(first);
+            while merged.has_room() {
+                match queue.try_recv() {
+                    Ok(batch) => merged.add(batch),
+                    Err(_) => break,
+                }
+            }
+            self.store(merged.batches).await;
+        }
+    }
+
+    /// Tries until each batch is stored or fenced. Waiting here is the backpressure when Postgres is away.
+    async fn store(&self, mut batches: Vec<Batch>) {
+        let mut delays = pauses();
+        loop {
+            batches.retain(|batch| !batch.holding.is_lost());
+            if batches.is_empty() {
+                return;
+            }
+            crate::failpoint!("ingest.before_commit");
+            let claims = self.claims(&batches);
+            match append::append(&self.database, self.process, &batches, &claims).await {
+                Ok(stored) => {
+                    crate::failpoint!("ingest.after_commit");
+                    for batch in batches {
+                        match stored.get(&batch.holding.cursor) {
+                            Some(stored) => self.stored(batch, *stored, &claims),
+                            None => self.fenced(&batch),
+                        }
+                    }
+                    return;
+                }
+                Err(error) => {
+                    self.complain(&error, &batches);
+                    let pause = delays.next().unwrap_or(Duration::from_secs(5));
+                    tokio::time::sleep(pause).await;
+                    batches = self.resolve(batches, &claims).await;
+                }
+            }
+        }
+    }
+
+    /// Which batches may be claimed with the append: those whose delivery this process holds, with room.
+    fn claims(&self, batches: &[Batch]) -> HashMap<CursorId, i64> {
+        let desk = |batch: &Batch| {
+            let desk = self.desks.get(batch.holding.cursor).filter(|desk| desk.has_room())?;
+            Some((batch.holding.cursor, desk.epoch))
+        };
+        batches.iter().filter_map(desk).collect()
+    }
+
+    fn stored(&self, batch: Batch, stored: Stored, claims: &HashMap<CursorId, i64>) {
+        append::note_stored(&batch.holding, batch.next);
+        self.count(&batch);
+        let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
+        let claimed_under = claims.get(&batch.holding.cursor).filter(|_| stored.claimed);
+        match claimed_under {
+            Some(epoch) => {
+                let hand_off = HandOff {
+                    cursor: batch.holding.cursor,
+                    epoch: *epoch,
+                    from: batch.expected,
+                    to: batch.next,
+                    events: events(batch, stored),
+                };
+                desk.hand_off(hand_off);
+            }
+            None => desk.tell_waiting(batch.holding.cursor),
+        }
+    }
+
+    /// A batch that was committed without our knowing may be claimed too. It was never handed off, so never sent: the
+    /// claim is given back, and the relay finds the events waiting. Should this fail, they are found in doubt.
+    async fn unclaim(&self, batch: &Batch, claims: &HashMap<CursorId, i64>) {
+        let cursor = batch.holding.cursor;
+        if let Some(epoch) = claims.get(&cursor)
+            && let Err(error) = delivery::give_back(&self.database, cursor, *epoch, batch.expected).await
+        {
+            warn!(error = %crate::observe::chain(&error), "giving back a claim failed");
+        }
+        if let Some(desk) = self.desks.get(cursor) {
+            desk.tell_waiting(cursor);
+        }
+    }
+
+    fn fenced(&self, batch: &Batch) {
+        if batch.holding.is_lost() {
+            // Given up before the answer came: nothing of it was meant to be stored any more.
+            return;
+        }
+        batch.holding.lose();
+        self.metrics.of(&batch.holding.workflow.id).fenced_writes.inc();
+        warn!(
+            workflow = %batch.holding.workflow.id, topic = %batch.holding.origin.topic,
+            partition = batch.holding.origin.partition, expected = batch.expected,
+            "fenced: the cursor has another owner or stands elsewhere; nothing was stored"
+        );
+    }
+
+    fn count(&self, batch: &Batch) {
+        let metrics = self.metrics.of(&batch.holding.workflow.id);
+        let records = batch.filtered.len() + batch.tombstones.len();
+        metrics.ingested.inc_by(batch.drafts.len() as u64);
+        metrics.filtered.inc_by(records as u64);
+        for dead in &batch.dead {
+            metrics.dead_lettered(dead.reason).inc();
+        }
+    }
+
+    fn complain(&self, error: &Error, batches: &[Batch]) {
+        let events: usize = batches.iter().map(|b| b.drafts.len()).sum();
+        let report = crate::observe::chain(error);
+        if error.may_pass() {
+            warn!(partitions = batches.len(), events, error = %report, "storing failed; trying again");
+        } else {
+            error!(partitions = batches.len(), events, error = %report, "storing failed; trying again");
+        }
+    }
+
+    /// After a failure the outcome is unknown: the cursors tell. What is not committed is returned for another try.
+    async fn resolve(&self, batches: Vec<Batch>, claims: &HashMap<CursorId, i64>) -> Vec<Batch> {
+        let mut delays = pauses();
+        let answers = loop {
+            match append::resolve(&self.database, self.process, &batches).await {
+                Ok(answers) => break answers,
+                Err(error) => {
+                    self.complain(&error, &batches);
+                    tokio::time::sleep(delays.next().unwrap_or(Duration::from_secs(5))).await;
+                }
+            }
+        };
+        let mut again = Vec::new();
+        for batch in batches {
+            match answers.get(&batch.holding.cursor) {
+                Some(Resolved::NotCommitted) => again.push(batch),
+                Some(Resolved::Committed) => {
+                    append::note_stored(&batch.holding, batch.next);
+                    self.count(&batch);
+                    self.unclaim(&batch, claims).await;
+                }
+                Some(Resolved::Fenced) | None => self.fenced(&batch),
+            }
+        }
+        again
+    }
+}
+
+fn pauses() -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(Duration::from_secs(5))
+        .without_max_times()
+        .with_jitter()
+        .build()
+}
+
+fn events(batch: Batch, stored: Stored) -> Vec<Event> {
+    let origin = &batch.holding.origin;
+    let cursor = batch.holding.cursor;
+    batch
+        .drafts
+        .into_iter()
+        .map(|draft| Event {
+            place: Place { cursor, offset: draft.offset, index: draft.index, generation: stored.generation },
+            day: stored.day,
+            source: SourcePosition {
+                topic: Arc::clone(&origin.topic),
+                partition: origin.partition,
+                offset: draft.offset,
+            },
+            key: draft.key,
+            event_type: draft.event_type,
+            content_type: draft.content_type.as_str().to_owned(),
+            traceparent: draft.traceparent,
+            source_at: draft.source_at,
+            body: draft.body,
+        })
+        .collect()
+}
+
+/// Batches of several partitions on their way into one statement; one per partition.
+#[derive(Default)]
+struct Merged {
+    batches: Vec<Batch>,
+    events: usize,
+    bytes: usize,
+}
+
+impl Merged {
+    fn add(&mut self, batch: Batch) {
+        if batch.holding.is_lost() {
+            return;
+        }
+        self.events += batch.drafts.len() + batch.dead.len();
+        self.bytes += batch.bytes();
+        match self.batches.iter_mut().find(|b| Arc::ptr_eq(&b.holding, &batch.holding)) {
+            Some(earlier) => earlier.extend(batch),
+            None => self.batches.push(batch),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.events < MOST_EVENTS && self.bytes < MOST_BYTES
+    }
+}

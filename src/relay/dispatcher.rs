@@ -1,0 +1,254 @@
+//! The loop of one workflow's relay: take in what happened, then start what may start. All state is here, in one task.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::attempts::Finished;
+use super::settler::{Committed, Reply};
+use super::window::Window;
+use super::{Shared, Signals};
+use crate::config::Workflow;
+use crate::event::{CursorId, Place, WorkflowState};
+use crate::observe::WorkflowMetrics;
+use crate::outbox::claim::{Claim, Retry};
+use crate::outbox::delivery::{Delivery, Kept};
+use crate::outbox::handoff::News;
+use crate::outbox::settle::Right;
+use crate::send::connect::{Connection, Target};
+use crate::send::request::Template;
+
+/// The poll is the truth; wake-ups only make it faster.
+const POLL: Duration = Duration::from_millis(250);
+/// Looking for free deliveries and for retries that another process left costs a statement each.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+/// What comes back from work that ran beside the loop.
+pub(super) enum Message {
+    Finished(Box<Finished>),
+    Taken(Vec<Delivery>),
+    Extended { asked: Vec<CursorId>, kept: Option<Vec<Kept>>, lease_until: Instant },
+    Released(CursorId),
+    Waiting { cursor: CursorId, epoch: i64, limit: i64, claim: Option<Claim> },
+    Retries { slots: usize, retries: Vec<Retry>, next_due: Option<Duration> },
+}
+
+pub(super) struct Dispatcher {
+    pub workflow: Arc<Workflow>,
+    pub shared: Shared,
+    pub target: Arc<Target>,
+    pub template: Arc<Template>,
+    pub metrics: Arc<WorkflowMetrics>,
+    signals: Option<Signals>,
+    owners: Arc<AtomicUsize>,
+    pub state: WorkflowState,
+    pub stopping: bool,
+
+    pub windows: HashMap<CursorId, Window>,
+    /// Cursors with queued events, in turn.
+    pub turns: VecDeque<CursorId>,
+    pub has_room: Arc<AtomicBool>,
+
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Events started whose outcome is not committed yet, the requests under way included.
+    pub unsettled: usize,
+    /// Retries under way or being settled, with the fence of each lease.
+    pub retries: HashMap<Place, i64>,
+    /// Slots that a claim of retries under way has reserved.
+    pub reserved: usize,
+    pub idle: Vec<Connection>,
+    pub next_retry_at: Instant,
+    next_look_at: Instant,
+    next_beat_at: Instant,
+    pub looking: bool,
+
+    pub messages: UnboundedSender<Message>,
+    inbox: Option<UnboundedReceiver<Message>>,
+    pub news: UnboundedSender<News>,
+    news_inbox: Option<UnboundedReceiver<News>>,
+    pub reply: Reply,
+    committed_inbox: Option<UnboundedReceiver<Committed>>,
+}
+
+impl Dispatcher {
+    pub fn new(workflow: Arc<Workflow>, shared: Shared, signals: Signals, target: Target) -> Self {
+        let (messages, inbox) = unbounded_channel();
+        let (news, news_inbox) = unbounded_channel();
+        let (reply, committed_inbox) = unbounded_channel();
+        let now = Instant::now();
+        let state = *signals.state.borrow();
+        Self {
+            metrics: shared.metrics.of(&workflow.id),
+            template: Arc::new(Template::new(&workflow)),
+            target: Arc::new(target),
+            owners: Arc::clone(&signals.owners),
+            state,
+            signals: Some(signals),
+            stopping: false,
+            windows: HashMap::new(),
+            turns: VecDeque::new(),
+            has_room: Arc::new(AtomicBool::new(true)),
+            in_flight: 0,
+            unsettled: 0,
+            retries: HashMap::new(),
+            reserved: 0,
+            idle: Vec::new(),
+            next_retry_at: now,
+            next_look_at: now,
+            next_beat_at: now,
+            looking: false,
+            messages,
+            inbox: Some(inbox),
+            news,
+            news_inbox: Some(news_inbox),
+            reply,
+            committed_inbox: Some(committed_inbox),
+            workflow,
+            shared,
+        }
+    }
+
+    pub async fn run(mut self) {
+        let mut signals = self.signals.take().expect("run is called once");
+        let mut inbox = self.inbox.take().expect("run is called once");
+        let mut news = self.news_inbox.take().expect("run is called once");
+        let mut committed = self.committed_inbox.take().expect("run is called once");
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut messages, mut tidings, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let wake = self.next_wake();
+            tokio::select! {
+                _ = inbox.recv_many(&mut messages, 256) => messages.drain(..).for_each(|m| self.take_in(m)),
+                _ = news.recv_many(&mut tidings, 64) => tidings.drain(..).for_each(|n| self.hear(n)),
+                _ = committed.recv_many(&mut settled, 1024) => settled.drain(..).for_each(|c| self.settled(c)),
+                _ = poll.tick() => {}
+                () = tokio::time::sleep_until(wake.into()) => {}
+                () = signals.assigned.notified() => self.next_look_at = Instant::now(),
+                notice = signals.heard.recv() => self.heard(notice.ok().as_deref()),
+                Ok(()) = signals.state.changed() => self.state = *signals.state.borrow(),
+                Ok(()) = signals.stopping.changed(), if !self.stopping => self.stop(),
+            }
+            self.work();
+            if self.stopping && self.windows.is_empty() && self.unsettled == 0 && self.reserved == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Everything that time or room allows now.
+    fn work(&mut self) {
+        let now = Instant::now();
+        if now >= self.next_beat_at {
+            self.next_beat_at = now + self.beat();
+            self.extend();
+        }
+        if now >= self.next_look_at && !self.stopping {
+            self.next_look_at = now + LOOK_AROUND;
+            self.look_for_deliveries();
+        }
+        self.claim_retries(now);
+        self.claim_waiting();
+        self.start_attempts();
+        self.let_go();
+        let ahead: usize = self.windows.values().map(Window::outstanding).sum();
+        self.has_room.store(self.may_send() && ahead < self.most_ahead(), Ordering::Release);
+    }
+
+    fn next_wake(&self) -> Instant {
+        if self.may_send() { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at }
+    }
+
+    /// Often enough that a lease always outlasts an attempt that starts now.
+    fn beat(&self) -> Duration {
+        let lease = self.workflow.delivery.lease;
+        let slack = lease.saturating_sub(self.workflow.endpoint.timeout) / 2;
+        (lease / 3).min(slack).max(Duration::from_millis(100))
+    }
+
+    pub fn may_send(&self) -> bool {
+        self.state.sends() && !self.workflow.paused && !self.stopping
+    }
+
+    /// This process's share of the workflow's concurrency.
+    pub fn concurrency(&self) -> usize {
+        let owners = self.owners.load(Ordering::Relaxed).max(1);
+        (self.workflow.delivery.concurrency / owners).max(1)
+    }
+
+    /// How far first attempts may be claimed ahead of what is settled.
+    pub fn most_ahead(&self) -> usize {
+        (4 * self.workflow.delivery.concurrency).max(1_000)
+    }
+
+    fn take_in(&mut self, message: Message) {
+        match message {
+            Message::Finished(finished) => self.finish(*finished),
+            Message::Taken(deliveries) => self.taken(deliveries),
+            Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
+            Message::Released(cursor) => {
+                self.windows.remove(&cursor);
+                super::settler::tell(&self.shared.database, &self.workflow.id);
+            }
+            Message::Waiting { cursor, epoch, limit, claim } => self.claimed(cursor, epoch, limit, claim),
+            Message::Retries { slots, retries, next_due } => self.retries_claimed(slots, retries, next_due),
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::HandOff(hand_off) => {
+                let cursor = hand_off.cursor;
+                if let Some(window) = self.windows.get_mut(&cursor) {
+                    window.hand_off(hand_off);
+                    self.turns.push_back(cursor);
+                }
+            }
+            News::Waiting(cursor) => {
+                if let Some(window) = self.windows.get_mut(&cursor) {
+                    window.told.store(false, Ordering::Release);
+                    window.may_wait = true;
+                }
+            }
+        }
+    }
+
+    /// A notice may mean waiting events, due retries, or a delivery that was let go.
+    fn heard(&mut self, notice: Option<&str>) {
+        if notice.is_none_or(|workflow| workflow == &*self.workflow.id) {
+            let now = Instant::now();
+            self.next_look_at = now;
+            self.next_retry_at = now;
+            self.windows.values_mut().for_each(|window| window.may_wait = true);
+        }
+    }
+
+    fn settled(&mut self, committed: Committed) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+        match committed.right {
+            Right::Range { epoch } => {
+                let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
+                if let Some(window) = window {
+                    window.settle(committed.place);
+                }
+            }
+            Right::Retry { .. } => {
+                self.retries.remove(&committed.place);
+            }
+        }
+        if let Some(due_in) = committed.due_in {
+            self.next_retry_at = self.next_retry_at.min(Instant::now() + due_in);
+        }
+    }
+
+    /// SIGTERM: nothing new starts; what was started is finished, settled, and the rest given back.
+    fn stop(&mut self) {
+        self.stopping = true;
+        let cursors: Vec<CursorId> = self.windows.keys().copied().collect();
+        cursors.into_iter().for_each(|cursor| self.release(cursor));
+    }
+}

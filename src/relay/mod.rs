@@ -1,0 +1,64 @@
+//! Enters: claimed events, handed off in memory or read from the outbox. Leaves: attempts, and verdicts to the settler.
+//!
+//! One dispatcher per workflow decides what may be sent now; it alone touches its state, and everything slow (a request,
+//! a statement) runs beside it and comes back as a message. `ingest` is never imported here: the two meet in `outbox`.
+//!
+//! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `ownership` (taking, keeping,
+//! giving back), `attempts` (starting and finishing), `settler` (writing outcomes down).
+
+mod attempts;
+mod dispatcher;
+mod ownership;
+pub mod settler;
+pub mod window;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tokio::sync::{broadcast, watch};
+
+use crate::config::Workflow;
+use crate::event::{ProcessId, WorkflowState};
+use crate::observe::Metrics;
+use crate::outbox::Database;
+use crate::outbox::handoff::Desks;
+use crate::send::connect::{ConnectError, Target};
+use crate::send::egress::Rules;
+
+pub use settler::Settler;
+
+/// What every dispatcher of a process shares.
+#[derive(Clone)]
+pub struct Shared {
+    pub database: Database,
+    pub process: ProcessId,
+    pub desks: Desks,
+    pub settler: Settler,
+    pub metrics: Arc<Metrics>,
+    pub rules: Rules,
+}
+
+/// What one dispatcher hears from the rest of the process.
+pub struct Signals {
+    /// What was decided about the workflow.
+    pub state: watch::Receiver<WorkflowState>,
+    /// Processes that deliver for this workflow, this one included: they share its concurrency.
+    pub owners: Arc<AtomicUsize>,
+    /// Cursors may have changed hands.
+    pub assigned: Arc<tokio::sync::Notify>,
+    /// Notices from other processes.
+    pub heard: broadcast::Receiver<String>,
+    /// True once the process is to end.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Starts the dispatcher of one workflow. It ends after `stopping`, when all it started is settled and given back.
+pub fn start(
+    workflow: &Arc<Workflow>,
+    shared: &Shared,
+    signals: Signals,
+) -> Result<tokio::task::JoinHandle<()>, ConnectError> {
+    let target = Target::new(&workflow.endpoint.url, shared.rules.clone())?;
+    let dispatcher = dispatcher::Dispatcher::new(Arc::clone(workflow), shared.clone(), signals, target);
+    Ok(tokio::spawn(dispatcher.run()))
+}

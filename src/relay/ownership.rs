@@ -1,0 +1,212 @@
+//! Which deliveries this process holds: taking free ones, keeping leases alive, giving back what is no longer its own.
+
+use std::time::Instant;
+
+use tracing::{info, warn};
+
+use super::dispatcher::{Dispatcher, Message};
+use super::window::Window;
+use crate::event::{CursorId, Place};
+use crate::observe::chain;
+use crate::outbox::claim::{self, Claim};
+use crate::outbox::delivery::{self, Delivery, Kept};
+use crate::outbox::handoff::Desk;
+
+/// How many waiting events one claim reads.
+const RANGE_EVENTS: usize = 1_000;
+
+impl Dispatcher {
+    /// Takes deliveries that are free: those of partitions this process reads, and those that nobody comes for.
+    pub(super) fn look_for_deliveries(&mut self) {
+        if self.looking {
+            return;
+        }
+        self.looking = true;
+        let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
+        tokio::spawn(async move {
+            let lease = workflow.delivery.lease;
+            let mut taken = Vec::new();
+            match delivery::free(&shared.database, &workflow.id, shared.process, lease).await {
+                Ok(cursors) => {
+                    for cursor in cursors {
+                        match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
+                            Ok(delivery) => taken.extend(delivery),
+                            Err(error) => {
+                                warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed")
+                            }
+                        }
+                    }
+                }
+                Err(error) => warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed"),
+            }
+            let _ = messages.send(Message::Taken(taken));
+        });
+    }
+
+    pub(super) fn taken(&mut self, deliveries: Vec<Delivery>) {
+        self.looking = false;
+        for delivery in deliveries {
+            if delivery.in_doubt > 0 {
+                self.metrics.in_doubt.inc_by(delivery.in_doubt);
+                self.metrics.leases_expired.inc_by(delivery.in_doubt);
+                self.next_retry_at = Instant::now();
+                info!(workflow = %self.workflow.id, in_doubt = delivery.in_doubt, "took over events in doubt");
+            }
+            let window = Window::new(&delivery);
+            let desk = Desk {
+                epoch: delivery.epoch,
+                has_room: self.has_room.clone(),
+                sender: self.news.clone(),
+                told: window.told.clone(),
+            };
+            self.shared.desks.open(delivery.cursor, desk);
+            self.windows.insert(delivery.cursor, window);
+            if self.stopping {
+                self.release(delivery.cursor);
+            }
+        }
+    }
+
+    /// Extends every lease: of deliveries, and of retries whose outcome is not written yet.
+    pub(super) fn extend(&mut self) {
+        let held: Vec<_> = self.windows.values().filter(|w| !w.leaving).map(Window::progress).collect();
+        let retries: Vec<(Place, i64)> = self.retries.iter().map(|(place, fence)| (*place, *fence)).collect();
+        let (shared, messages) = (self.shared.clone(), self.messages.clone());
+        let (lease, id) = (self.workflow.delivery.lease, self.workflow.id.clone());
+        if held.is_empty() && retries.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            let lease_until = Instant::now() + lease;
+            if !held.is_empty() {
+                let asked = held.iter().map(|progress| progress.cursor).collect();
+                let kept = match delivery::extend(&shared.database, shared.process, lease, &held).await {
+                    Ok(kept) => Some(kept),
+                    Err(error) => {
+                        warn!(workflow = %id, error = %chain(&error), "extending leases failed; sending may stop");
+                        None
+                    }
+                };
+                let _ = messages.send(Message::Extended { asked, kept, lease_until });
+            }
+            // A lease that is not extended runs out; its request is bounded by a deadline before that.
+            if !retries.is_empty()
+                && let Err(error) = claim::extend_retries(&shared.database, &retries, lease).await
+            {
+                warn!(workflow = %id, error = %chain(&error), "extending the leases of retries failed");
+            }
+        });
+    }
+
+    pub(super) fn extended(&mut self, asked: &[CursorId], kept: Option<Vec<Kept>>, lease_until: Instant) {
+        // No answer: the leases run on as they are, and nothing starts that they would not outlast.
+        let Some(kept) = kept else { return };
+        for cursor in asked {
+            match kept.iter().find(|k| k.cursor == *cursor) {
+                Some(kept) => {
+                    if let Some(window) = self.windows.get_mut(cursor) {
+                        window.lease_until = lease_until;
+                    }
+                    if kept.wanted {
+                        self.release(*cursor);
+                    }
+                }
+                None => self.lost(*cursor),
+            }
+        }
+    }
+
+    /// Another process has taken the delivery over: what is queued is no longer ours, what is under way may come late.
+    fn lost(&mut self, cursor: CursorId) {
+        if let Some(window) = self.windows.get(&cursor)
+            && !window.leaving
+        {
+            warn!(workflow = %self.workflow.id, "a delivery's lease ran out and another process took it over");
+            self.shared.desks.close(cursor);
+            self.windows.remove(&cursor);
+        }
+    }
+
+    /// Begins to give a delivery back.
+    pub(super) fn release(&mut self, cursor: CursorId) {
+        self.shared.desks.close(cursor);
+        if let Some(window) = self.windows.get_mut(&cursor) {
+            window.release();
+        }
+    }
+
+    /// Lets go of deliveries whose started events are all settled.
+    pub(super) fn let_go(&mut self) {
+        for window in self.windows.values_mut().filter(|window| window.is_spent()) {
+            window.leaving = true;
+            let (cursor, progress, claimed_to) = (window.cursor, window.progress(), window.claimed_to());
+            let (shared, messages, id) = (self.shared.clone(), self.messages.clone(), self.workflow.id.clone());
+            tokio::spawn(async move {
+                let database = &shared.database;
+                let mut outcome = delivery::give_back(database, cursor, progress.epoch, claimed_to).await;
+                if outcome.is_ok() {
+                    outcome = delivery::release(database, shared.process, progress).await;
+                }
+                if let Err(error) = outcome {
+                    // The lease runs out by itself, and all of it is settled: nothing is in doubt.
+                    warn!(workflow = %id, error = %chain(&error), "giving a delivery back failed; its lease will end");
+                }
+                let _ = messages.send(Message::Released(cursor));
+            });
+        }
+    }
+
+    /// Reads events that wait in the outbox, as far as there is room.
+    pub(super) fn claim_waiting(&mut self) {
+        if !self.may_send() {
+            return;
+        }
+        let ahead: usize = self.windows.values().map(Window::outstanding).sum();
+        let mut room = self.most_ahead().saturating_sub(ahead);
+        for window in self.windows.values_mut() {
+            if room == 0 {
+                return;
+            }
+            if !window.may_wait || window.claiming || window.releasing {
+                continue;
+            }
+            window.claiming = true;
+            let limit = room.min(RANGE_EVENTS);
+            room -= limit;
+            let limit = i64::try_from(limit).expect("a range is small");
+            let (cursor, epoch, claimed_to) = (window.cursor, window.epoch, window.claimed_to());
+            let (database, messages, id) =
+                (self.shared.database.clone(), self.messages.clone(), self.workflow.id.clone());
+            tokio::spawn(async move {
+                let claim = match claim::waiting(&database, cursor, epoch, claimed_to, limit).await {
+                    Ok(claim) => Some(claim),
+                    Err(error) => {
+                        warn!(workflow = %id, error = %chain(&error), "claiming waiting events failed");
+                        None
+                    }
+                };
+                let _ = messages.send(Message::Waiting { cursor, epoch, limit, claim });
+            });
+        }
+    }
+
+    pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, limit: i64, claim: Option<Claim>) {
+        let Some(window) = self.windows.get_mut(&cursor).filter(|window| window.epoch == epoch) else { return };
+        window.claiming = false;
+        match claim {
+            // Came too late to be started: never sent, so given back with the rest.
+            Some(Claim::Range { .. }) if window.releasing => {}
+            Some(Claim::Range { claimed_to, events }) => {
+                window.may_wait = events.len() as i64 >= limit;
+                window.accept(claimed_to, events);
+                self.turns.push_back(cursor);
+            }
+            Some(Claim::Nothing) => window.may_wait = false,
+            // The range is not what we believe, after a lost reply for one: the delivery is given back and taken anew,
+            // which sorts out what belongs to whom.
+            Some(Claim::Astray) => self.release(cursor),
+            // Asked again; if the claim was made without our knowing, it is found astray then.
+            None => {}
+        }
+    }
+}

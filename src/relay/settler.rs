@@ -1,0 +1,201 @@
+//! Enters: verdicts on attempts, of all workflows. Leaves: committed outcomes, and word of each to its dispatcher.
+//!
+//! Two queues, so that a burst of failures cannot hold up deliveries. Each takes what queued while its last commit ran.
+//! Nothing is given up: with Postgres away outcomes wait here, bounded by what may be in flight.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::{error, warn};
+
+use crate::event::{Place, ProcessId};
+use crate::observe::{Metrics, chain};
+use crate::outbox::settle::{self, Completion, Death, Failure, Parked, Right, Settled};
+use crate::outbox::{Database, Error, notify};
+
+const MOST_AT_ONCE: usize = 1_000;
+
+/// Word that an attempt's outcome is committed.
+#[derive(Debug, Clone, Copy)]
+pub struct Committed {
+    pub place: Place,
+    pub right: Right,
+    /// How long until the event is due again, if it is.
+    pub due_in: Option<Duration>,
+}
+
+pub type Reply = UnboundedSender<Committed>;
+
+pub struct Delivered {
+    pub workflow: Arc<str>,
+    pub completion: Completion,
+    pub answered_at: Instant,
+    pub reply: Reply,
+}
+
+pub enum Undelivered {
+    Waits(Failure, Reply),
+    Dies(Death, Reply),
+}
+
+/// The senders of both queues. Cheap to clone.
+#[derive(Clone)]
+pub struct Settler {
+    delivered: UnboundedSender<Delivered>,
+    undelivered: UnboundedSender<Undelivered>,
+}
+
+struct Desk {
+    database: Database,
+    process: ProcessId,
+    metrics: Arc<Metrics>,
+}
+
+impl Settler {
+    /// Starts both queues. They end when every sender is gone and all is written.
+    pub fn start(
+        database: &Database,
+        process: ProcessId,
+        metrics: &Arc<Metrics>,
+    ) -> (Self, [tokio::task::JoinHandle<()>; 2]) {
+        let desk = || Desk { database: database.clone(), process, metrics: Arc::clone(metrics) };
+        let (delivered, completions) = unbounded_channel();
+        let (undelivered, exceptions) = unbounded_channel();
+        let tasks = [tokio::spawn(desk().complete(completions)), tokio::spawn(desk().except(exceptions))];
+        (Self { delivered, undelivered }, tasks)
+    }
+
+    pub fn delivered(&self, item: Delivered) {
+        // The queues outlive every dispatcher.
+        let _ = self.delivered.send(item);
+    }
+
+    pub fn undelivered(&self, item: Undelivered) {
+        let _ = self.undelivered.send(item);
+    }
+}
+
+impl Desk {
+    async fn complete(self, mut queue: UnboundedReceiver<Delivered>) {
+        let mut batch = Vec::with_capacity(MOST_AT_ONCE);
+        while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
+            crate::failpoint!("settle.before");
+            let completions: Vec<Completion> = batch.iter().map(|item| item.completion.clone()).collect();
+            let settled =
+                until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
+                    .await;
+            for item in batch.drain(..) {
+                let place = item.completion.event.place;
+                let metrics = self.metrics.of(&item.workflow);
+                match settled.get(&place) {
+                    Some(Settled::Recorded) => metrics.delivered.inc(),
+                    Some(Settled::Late) => {
+                        metrics.delivered.inc();
+                        metrics.late_acks.inc();
+                    }
+                    Some(Settled::AlreadyDone) | None => {}
+                }
+                metrics.settle_stage.observe(item.answered_at.elapsed().as_secs_f64());
+                let committed = Committed { place, right: item.completion.right, due_in: None };
+                let _ = item.reply.send(committed);
+            }
+        }
+    }
+
+    async fn except(self, mut queue: UnboundedReceiver<Undelivered>) {
+        let mut batch = Vec::with_capacity(MOST_AT_ONCE);
+        while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
+            self.record(&batch).await;
+            let (mut waiting, mut dying) = (Vec::new(), Vec::new());
+            for item in batch.drain(..) {
+                match item {
+                    Undelivered::Waits(failure, reply) => waiting.push((failure, reply)),
+                    Undelivered::Dies(death, reply) => dying.push((death, reply)),
+                }
+            }
+            self.wait(waiting).await;
+            for (death, reply) in dying {
+                self.park(death, reply).await;
+            }
+        }
+    }
+
+    /// What the attempts saw comes first, so that a dead letter has its last attempt.
+    async fn record(&self, batch: &[Undelivered]) {
+        until_done("recording attempts", || {
+            let attempts = batch.iter().filter_map(|item| match item {
+                Undelivered::Waits(failure, _) => {
+                    Some((&failure.event, failure.sends, failure.right, &failure.attempt))
+                }
+                Undelivered::Dies(death, _) => {
+                    death.attempt.as_ref().map(|attempt| (&death.event, death.sends, death.right, attempt))
+                }
+            });
+            settle::record_attempts(&self.database, attempts.collect::<Vec<_>>())
+        })
+        .await;
+    }
+
+    async fn wait(&self, batch: Vec<(Failure, Reply)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let failures: Vec<Failure> = batch.iter().map(|(failure, _)| failure.clone()).collect();
+        let written = until_done("settling failures", || settle::failed(&self.database, self.process, &failures)).await;
+        for (failure, reply) in batch {
+            let place = failure.event.place;
+            let due_in = written.contains(&place).then_some(failure.wait);
+            if due_in.is_none() {
+                self.metrics.of(&failure.workflow).fenced_writes.inc();
+                warn!(workflow = %failure.workflow, event = %place, "fenced: a failure came after its lease was lost");
+            }
+            let _ = reply.send(Committed { place, right: failure.right, due_in });
+        }
+    }
+
+    async fn park(&self, death: Death, reply: Reply) {
+        let parked = until_done("parking an event", || settle::park(&self.database, self.process, &death)).await;
+        let metrics = self.metrics.of(&death.workflow);
+        let place = death.event.place;
+        match parked {
+            Parked::Written => {
+                metrics.dead_lettered(death.reason).inc();
+                warn!(
+                    workflow = %death.workflow, event = %place, attempt = death.sends,
+                    reason = death.reason.as_str(), "dead letter"
+                );
+            }
+            Parked::AlreadyDone => {}
+            Parked::Fenced => metrics.fenced_writes.inc(),
+        }
+        let _ = reply.send(Committed { place, right: death.right, due_in: None });
+    }
+}
+
+/// Tries until it works. An outcome that is not written down would be a repeat, so there is no giving up.
+async fn until_done<T, F: Future<Output = Result<T, Error>>>(what: &str, mut work: impl FnMut() -> F) -> T {
+    let mut pauses = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(Duration::from_secs(2))
+        .without_max_times()
+        .with_jitter()
+        .build();
+    loop {
+        match work().await {
+            Ok(value) => return value,
+            Err(failure) if failure.may_pass() => warn!(error = %chain(&failure), "{what} failed; trying again"),
+            Err(failure) => error!(error = %chain(&failure), "{what} failed; trying again"),
+        }
+        tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))).await;
+    }
+}
+
+/// Tells other processes, where failing to is no harm: they poll.
+pub fn tell(database: &Database, workflow: &Arc<str>) {
+    let (database, workflow) = (database.clone(), Arc::clone(workflow));
+    tokio::spawn(async move {
+        let _ = notify::tell(&database, &workflow).await;
+    });
+}

@@ -1,0 +1,219 @@
+//! What one process knows of a delivery it holds: what is claimed, what was started, how far all is settled. Pure.
+//!
+//! Events start in offset order, so those never sent are always the end of the range and can be given back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::event::{CursorId, Event, Place};
+use crate::outbox::delivery::{Delivery, Progress};
+use crate::outbox::handoff::HandOff;
+
+pub struct Window {
+    pub cursor: CursorId,
+    pub epoch: i64,
+    pub lease_until: Instant,
+    /// Events may wait in the outbox behind what is claimed.
+    pub may_wait: bool,
+    /// A claim is under way.
+    pub claiming: bool,
+    /// No new claims and no new records; let go once all that was started is settled.
+    pub releasing: bool,
+    /// Being given back: nothing else is to be done.
+    pub leaving: bool,
+    pub told: Arc<AtomicBool>,
+    claimed_to: i64,
+    queue: VecDeque<Event>,
+    /// Hand-offs that came before the claim that precedes them.
+    early: Vec<HandOff>,
+    /// Offsets with events that are neither done nor in retry, and how many.
+    open: BTreeMap<i64, u32>,
+    last_started: Option<i64>,
+}
+
+impl Window {
+    pub fn new(delivery: &Delivery) -> Self {
+        Self {
+            cursor: delivery.cursor,
+            epoch: delivery.epoch,
+            lease_until: delivery.lease_until,
+            may_wait: delivery.claimed_to < delivery.next_offset,
+            claiming: false,
+            releasing: false,
+            leaving: false,
+            told: Arc::default(),
+            claimed_to: delivery.claimed_to,
+            queue: VecDeque::new(),
+            early: Vec::new(),
+            open: BTreeMap::new(),
+            last_started: None,
+        }
+    }
+
+    pub fn claimed_to(&self) -> i64 {
+        self.claimed_to
+    }
+
+    /// Takes a hand-off in. One that is not next waits for the claim before it; one of another epoch is nothing to us.
+    pub fn hand_off(&mut self, hand_off: HandOff) {
+        if self.releasing || hand_off.epoch != self.epoch || hand_off.from < self.claimed_to {
+            return;
+        }
+        if hand_off.from > self.claimed_to {
+            self.early.push(hand_off);
+            return;
+        }
+        self.accept(hand_off.to, hand_off.events);
+    }
+
+    /// Takes in what a claim returned, and the hand-offs that waited for it.
+    pub fn accept(&mut self, claimed_to: i64, events: Vec<Event>) {
+        self.claimed_to = claimed_to;
+        for event in &events {
+            *self.open.entry(event.place.offset).or_default() += 1;
+        }
+        self.queue.extend(events);
+        if let Some(at) = self.early.iter().position(|early| early.from == self.claimed_to) {
+            let next = self.early.swap_remove(at);
+            self.accept(next.to, next.events);
+        }
+    }
+
+    pub fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub fn start(&mut self) -> Option<Event> {
+        let event = self.queue.pop_front()?;
+        self.last_started = Some(event.place.offset);
+        Some(event)
+    }
+
+    /// An event is done or in retry.
+    pub fn settle(&mut self, place: Place) {
+        if let Some(count) = self.open.get_mut(&place.offset) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&place.offset);
+            }
+        }
+    }
+
+    /// Claimed events that are not settled yet.
+    pub fn outstanding(&self) -> usize {
+        self.open.values().map(|count| *count as usize).sum()
+    }
+
+    /// The first offset with an event that is neither done nor in retry.
+    pub fn progress(&self) -> Progress {
+        let settled_to = self.open.keys().next().copied().unwrap_or(self.claimed_to);
+        Progress { cursor: self.cursor, epoch: self.epoch, settled_to }
+    }
+
+    /// Stops at the record being started: what was never sent is dropped here and given back in Postgres.
+    pub fn release(&mut self) {
+        if self.releasing {
+            return;
+        }
+        self.releasing = true;
+        self.early.clear();
+        let keep = self.queue.iter().take_while(|event| Some(event.place.offset) == self.last_started).count();
+        let dropped = self.queue.split_off(keep);
+        if let Some(first) = dropped.front() {
+            self.claimed_to = first.place.offset;
+        }
+        for event in dropped {
+            self.settle(event.place);
+        }
+    }
+
+    /// Whether a releasing window can be let go.
+    pub fn is_spent(&self) -> bool {
+        self.releasing && !self.leaving && !self.claiming && self.open.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::event::SourcePosition;
+
+    fn window() -> Window {
+        Window::new(&Delivery {
+            cursor: CursorId(1),
+            epoch: 7,
+            settled_to: 0,
+            claimed_to: 10,
+            next_offset: 10,
+            lease_until: Instant::now() + Duration::from_secs(1),
+            in_doubt: 0,
+        })
+    }
+
+    fn event(offset: i64, index: i32) -> Event {
+        Event {
+            place: Place { cursor: CursorId(1), offset, index, generation: 0 },
+            day: jiff::civil::date(2026, 1, 1),
+            source: SourcePosition { topic: "t".into(), partition: 0, offset },
+            key: String::new(),
+            event_type: String::new(),
+            content_type: String::new(),
+            traceparent: None,
+            source_at: None,
+            body: Bytes::new(),
+        }
+    }
+
+    fn hand_off(from: i64, to: i64, events: Vec<Event>) -> HandOff {
+        HandOff { cursor: CursorId(1), epoch: 7, from, to, events }
+    }
+
+    #[test]
+    fn settled_to_never_passes_an_unsettled_event() {
+        let mut window = window();
+        window.hand_off(hand_off(10, 13, vec![event(10, 0), event(11, 0), event(11, 1)]));
+        let started: Vec<Event> = std::iter::from_fn(|| window.start()).collect();
+        window.settle(started[2].place);
+        assert_eq!(window.progress().settled_to, 10);
+        window.settle(started[0].place);
+        assert_eq!(window.progress().settled_to, 11, "one event of the record is open");
+        window.settle(started[1].place);
+        assert_eq!(window.progress().settled_to, 13);
+    }
+
+    #[test]
+    fn a_hand_off_waits_for_the_claim_before_it() {
+        let mut window = window();
+        window.hand_off(hand_off(12, 13, vec![event(12, 0)]));
+        assert!(!window.has_queued());
+        window.accept(12, vec![event(10, 0), event(11, 0)]);
+        let offsets: Vec<i64> = std::iter::from_fn(|| window.start()).map(|e| e.place.offset).collect();
+        assert_eq!(offsets, [10, 11, 12]);
+        assert_eq!(window.claimed_to(), 13);
+        window.hand_off(hand_off(12, 13, vec![event(12, 0)]));
+        assert!(!window.has_queued(), "a hand-off below what is claimed is stale");
+    }
+
+    #[test]
+    fn a_release_gives_back_whole_records_that_were_never_sent() {
+        let mut window = window();
+        window.hand_off(hand_off(10, 13, vec![event(10, 0), event(11, 0), event(11, 1), event(12, 0)]));
+        let first = [window.start().unwrap(), window.start().unwrap()];
+        window.release();
+        assert_eq!(window.claimed_to(), 12, "record 11 has begun and is finished here");
+        let rest = window.start().unwrap();
+        assert_eq!((rest.place.offset, rest.place.index), (11, 1));
+        assert!(window.start().is_none() && !window.is_spent());
+        for event in first.iter().chain([&rest]) {
+            window.settle(event.place);
+        }
+        assert!(window.is_spent());
+        assert_eq!(window.progress().settled_to, 12);
+    }
+}

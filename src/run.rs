@@ -1,0 +1,299 @@
+//! Starts the stages of `oncebox run`, and drains them in order. The only file that knows every stage.
+//!
+//! ```text
+//! ingest threads → transform workers → writer ─(commit)→ hand-off → dispatchers → settler
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tracing::{info, warn};
+
+use crate::admin::{self, Readiness};
+use crate::config::{Config, Workflow};
+use crate::event::{ProcessId, WorkflowState};
+use crate::ingest::watch::{Watch, Watched};
+use crate::ingest::workers::Workers;
+use crate::ingest::{self, settings};
+use crate::observe::{Metrics, chain};
+use crate::outbox::handoff::Desks;
+use crate::outbox::migrate::{self, Fit};
+use crate::outbox::writer::Writer;
+use crate::outbox::{Database, notify, partitions, workflow};
+use crate::relay::{self, Settler};
+use crate::send::egress::Rules;
+use crate::upkeep;
+
+const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
+const WRITER_QUEUE: usize = 256;
+
+/// Runs until `stop` resolves, then drains. Returns once everything that was started has ended.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let metrics = Arc::new(Metrics::new());
+    let readiness = Arc::new(Readiness::default());
+    let listener = TcpListener::bind(config.admin.listen)
+        .await
+        .with_context(|| format!("admin.listen {} cannot be used", config.admin.listen))?;
+    let admin = tokio::spawn(admin::serve(listener, Arc::clone(&metrics), Arc::clone(&readiness)));
+    let database = Database::new(&config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
+    tokio::pin!(stop);
+    tokio::select! {
+        checked = check_database(&database) => checked?,
+        () = &mut stop => return Ok(()),
+    }
+    let cluster = tokio::select! {
+        cluster = cluster_id(&config) => cluster?,
+        () = &mut stop => return Ok(()),
+    };
+    for workflow in &config.workflows {
+        workflow::register(&database, workflow).await.context("registering workflows")?;
+        metrics.register(&workflow.id, workflow.delivery.guarantee.as_str(), &workflow.labels);
+    }
+    partitions::make(&database).await.context("making partitions")?;
+    let process = Process::start(&config, &database, cluster, &metrics, &readiness)?;
+    readiness.checked.store(true, Ordering::Release);
+    info!(process = %process.id, workflows = config.workflows.len(), "running");
+    stop.await;
+    info!("stopping: finishing what is under way");
+    readiness.stopping.store(true, Ordering::Release);
+    process.drain(config.shutdown_grace).await;
+    admin.abort();
+    info!("stopped");
+    Ok(())
+}
+
+/// Waits for a Postgres that is away, and ends with one sentence at what waiting cannot mend.
+async fn check_database(database: &Database) -> anyhow::Result<()> {
+    loop {
+        match migrate::fit(database).await {
+            Ok(Fit::Fits) => break,
+            Ok(Fit::TooOld { version: 0 }) => bail!("the database has no Oncebox schema yet: run `oncebox migrate`"),
+            Ok(Fit::TooOld { version }) => bail!(
+                "the database schema is version {version}, this binary needs {}: run `oncebox migrate`",
+                migrate::BINARY_VERSION
+            ),
+            Ok(Fit::TooNew { oldest_binary }) => bail!(
+                "the database schema needs a binary of version {oldest_binary} or newer, this one is {}: upgrade it",
+                migrate::BINARY_VERSION
+            ),
+            Err(error) if error.may_pass() => {
+                warn!(error = %chain(&error), "waiting for Postgres");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => bail!("Postgres refuses: {}", chain(&error)),
+        }
+    }
+    let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
+    if !off.is_empty() {
+        bail!(
+            "Postgres runs with {} off, so it can lose what it committed: no guarantee holds there",
+            off.join(" and ")
+        );
+    }
+    Ok(())
+}
+
+/// The namespace of keys and cursors: configured, or what the brokers report.
+async fn cluster_id(config: &Config) -> anyhow::Result<Arc<str>> {
+    if let Some(cluster) = &config.kafka.cluster {
+        return Ok(cluster.as_str().into());
+    }
+    let client: BaseConsumer = settings::client(&config.kafka).create().context("the Kafka settings cannot be used")?;
+    let client = Arc::new(client);
+    loop {
+        let asked = Arc::clone(&client);
+        let answer = tokio::task::spawn_blocking(move || asked.client().fetch_cluster_id(CLUSTER_ID_LIMIT)).await?;
+        match answer.filter(|id| !id.is_empty()) {
+            Some(id) => return Ok(id.into()),
+            None => warn!(brokers = %config.kafka.brokers, "waiting for Kafka"),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Everything that runs.
+struct Process {
+    id: ProcessId,
+    stopping: watch::Sender<bool>,
+    consumers: Vec<std::thread::JoinHandle<()>>,
+    watch: std::thread::JoinHandle<()>,
+    dispatchers: Vec<tokio::task::JoinHandle<()>>,
+    workers: Arc<Workers>,
+    writer: tokio::task::JoinHandle<()>,
+    settlers: [tokio::task::JoinHandle<()>; 2],
+    /// Work that ends with the process: nothing of it needs finishing.
+    background: tokio::task::JoinSet<()>,
+}
+
+impl Process {
+    fn start(
+        config: &Config,
+        database: &Database,
+        cluster: Arc<str>,
+        metrics: &Arc<Metrics>,
+        readiness: &Readiness,
+    ) -> anyhow::Result<Self> {
+        let id = ProcessId::new_v4();
+        let (stopping, stopped) = watch::channel(false);
+        let desks = Desks::default();
+        let (batches, queue) = mpsc::channel(WRITER_QUEUE);
+        let writer =
+            Writer { database: database.clone(), process: id, desks: desks.clone(), metrics: Arc::clone(metrics) };
+        let (halts, halted) = mpsc::unbounded_channel();
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let workers = Arc::new(Workers::start(threads, &batches, &halts, metrics));
+        drop(batches);
+        let (settler, settlers) = Settler::start(database, id, metrics);
+        let watched = Arc::new(Watched::default());
+        let reading = ingest::Shared {
+            kafka: Arc::new(config.kafka.clone()),
+            cluster: Arc::clone(&cluster),
+            database: database.clone(),
+            process: id,
+            workers: Arc::clone(&workers),
+            watched: Arc::clone(&watched),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let sending = relay::Shared {
+            database: database.clone(),
+            process: id,
+            desks,
+            settler,
+            metrics: Arc::clone(metrics),
+            rules: Rules::new(config.egress.allow.clone()),
+        };
+        let (heard, _) = broadcast::channel(256);
+        let mut background = tokio::task::JoinSet::new();
+        background.spawn(notify::listen_forever(database.clone(), heard.clone()));
+        background.spawn(partitions::maintain_forever(database.clone(), config.workflows.clone(), Arc::clone(metrics)));
+        background.spawn(upkeep::halt_forever(database.clone(), halted));
+        let mut process = Self {
+            id,
+            consumers: Vec::new(),
+            watch: watch_thread(config, &reading, metrics, stopped.clone()),
+            dispatchers: Vec::new(),
+            workers,
+            writer: tokio::spawn(writer.run(queue)),
+            settlers,
+            background,
+            stopping,
+        };
+        let mut followed = Vec::new();
+        for workflow in &config.workflows {
+            let parts = Followed::new(workflow);
+            readiness.await_joined(&workflow.id, &parts.joined);
+            process.start_workflow(workflow, &reading, &sending, &parts, (&heard, &stopped))?;
+            followed.push(parts.followed);
+        }
+        process.background.spawn(upkeep::follow_forever(
+            database.clone(),
+            followed,
+            Arc::clone(metrics),
+            heard.subscribe(),
+        ));
+        Ok(process)
+    }
+
+    fn start_workflow(
+        &mut self,
+        workflow: &Arc<Workflow>,
+        reading: &ingest::Shared,
+        sending: &relay::Shared,
+        parts: &Followed,
+        (heard, stopped): (&broadcast::Sender<String>, &watch::Receiver<bool>),
+    ) -> anyhow::Result<()> {
+        let dispatcher = relay::start(
+            workflow,
+            sending,
+            relay::Signals {
+                state: parts.followed.state.subscribe(),
+                owners: Arc::clone(&parts.followed.owners),
+                assigned: Arc::clone(&parts.assigned),
+                heard: heard.subscribe(),
+                stopping: stopped.clone(),
+            },
+        )?;
+        self.dispatchers.push(dispatcher);
+        let signals = ingest::Signals {
+            state: parts.followed.state.subscribe(),
+            pressure: Arc::clone(&parts.followed.pressure),
+            assigned: Arc::clone(&parts.assigned),
+            joined: Arc::clone(&parts.joined),
+            stopping: stopped.clone(),
+        };
+        self.consumers.push(ingest::start(Arc::clone(workflow), reading.clone(), signals));
+        Ok(())
+    }
+
+    /// Stop reading and sending; let what was read be stored, what was sent be settled, and the rest be given back.
+    async fn drain(mut self, grace: Duration) {
+        let _ = self.stopping.send(true);
+        let deadline = tokio::time::Instant::now() + grace;
+        let consumers = std::mem::take(&mut self.consumers);
+        let watch = self.watch;
+        let joined = tokio::task::spawn_blocking(move || {
+            consumers.into_iter().for_each(|thread| drop(thread.join()));
+            let _ = watch.join();
+        });
+        if tokio::time::timeout_at(deadline, joined).await.is_err() {
+            warn!("consumers did not end in time");
+        }
+        for dispatcher in self.dispatchers {
+            // What is still on its way keeps its lease: another process takes it over when that runs out.
+            let abort = dispatcher.abort_handle();
+            if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
+                warn!("requests are still under way at the end of the grace period; their leases will run out");
+                abort.abort();
+            }
+        }
+        drop(self.workers);
+        let _ = tokio::time::timeout(Duration::from_secs(2), self.writer).await;
+        for settler in self.settlers {
+            let _ = tokio::time::timeout(Duration::from_secs(2), settler).await;
+        }
+        self.background.shutdown().await;
+    }
+}
+
+fn watch_thread(
+    config: &Config,
+    reading: &ingest::Shared,
+    metrics: &Arc<Metrics>,
+    stopping: watch::Receiver<bool>,
+) -> std::thread::JoinHandle<()> {
+    let watch = Watch {
+        kafka: Arc::clone(&reading.kafka),
+        cluster: Arc::clone(&reading.cluster),
+        watched: Arc::clone(&reading.watched),
+        database: reading.database.clone(),
+        metrics: Arc::clone(metrics),
+        workflows: config.workflows.iter().map(|workflow| Arc::clone(&workflow.id)).collect(),
+        runtime: reading.runtime.clone(),
+        stopping,
+    };
+    std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch.run()).expect("a thread can be started")
+}
+
+/// The signals of one workflow's stages.
+struct Followed {
+    followed: upkeep::Followed,
+    assigned: Arc<Notify>,
+    joined: Arc<AtomicBool>,
+}
+
+impl Followed {
+    fn new(workflow: &Arc<Workflow>) -> Self {
+        let followed = upkeep::Followed {
+            workflow: Arc::clone(workflow),
+            state: watch::channel(WorkflowState::Running).0,
+            pressure: Arc::default(),
+            owners: Arc::new(AtomicUsize::new(1)),
+        };
+        Self { followed, assigned: Arc::default(), joined: Arc::default() }
+    }
+}

@@ -1,0 +1,146 @@
+//! Enters: an event that may be sent now. Leaves: the outcome of one attempt, and the verdict on it.
+//!
+//! One deadline covers connect, TLS, request and answer. The client never sends anything twice by itself: the number of
+//! attempts in Postgres is the number of requests that receivers saw.
+
+pub mod backoff;
+pub mod connect;
+pub mod egress;
+pub mod request;
+pub mod retry_after;
+pub mod verdict;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, Response, body::Incoming};
+
+use crate::observe::chain;
+use connect::{Connection, Target};
+use verdict::{Outcome, Trouble};
+
+/// At most this much of an answer is read; beyond it the connection is dropped.
+const ANSWER_BYTES: usize = 64 << 10;
+/// And this much is kept with a failed attempt.
+const KEPT_BYTES: usize = 1_024;
+/// Once the status is known, the rest of the answer may take this long: it changes nothing any more.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// One attempt, over.
+pub struct Attempt {
+    pub outcome: Outcome,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// The first bytes of the answer.
+    pub answer: Vec<u8>,
+    pub took: Duration,
+    /// Fit for another request: everything of this one was read.
+    pub connection: Option<Connection>,
+}
+
+/// Makes one attempt over `connection`, or over a new one.
+pub async fn attempt(
+    target: &Target,
+    connection: Option<Connection>,
+    request: Request<Full<Bytes>>,
+    timeout: Duration,
+) -> Attempt {
+    let began = Instant::now();
+    let deadline = tokio::time::Instant::from_std(began + timeout);
+    let mut attempt = exchange(target, connection, request, deadline).await;
+    attempt.took = began.elapsed();
+    attempt
+}
+
+async fn exchange(
+    target: &Target,
+    connection: Option<Connection>,
+    request: Request<Full<Bytes>>,
+    deadline: tokio::time::Instant,
+) -> Attempt {
+    let mut request = request;
+    if let Some(mut kept) = connection
+        && matches!(tokio::time::timeout_at(deadline, kept.sender.ready()).await, Ok(Ok(())))
+    {
+        match sent(&mut kept, request, deadline).await {
+            Sent::Answered(response) => return answered(kept, response, deadline).await,
+            Sent::Failed(failure) => return failure,
+            // The peer had closed the idle connection, and not one byte of the request was taken: it is still ours.
+            Sent::NotTaken(unsent) => request = unsent,
+        }
+    }
+    let mut fresh = match tokio::time::timeout_at(deadline, target.connect()).await {
+        Ok(Ok(fresh)) => fresh,
+        Ok(Err(error)) => return failed(Outcome::NeverSent(error.trouble()), chain(&error)),
+        Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
+    };
+    match sent(&mut fresh, request, deadline).await {
+        Sent::Answered(response) => answered(fresh, response, deadline).await,
+        Sent::Failed(failure) => failure,
+        Sent::NotTaken(_) => failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned()),
+    }
+}
+
+enum Sent {
+    Answered(Response<Incoming>),
+    Failed(Attempt),
+    NotTaken(Request<Full<Bytes>>),
+}
+
+async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadline: tokio::time::Instant) -> Sent {
+    // A process that was stopped until its time was up must not send: the lease behind the deadline may be another's by
+    // now. The timer alone would not see it, because a timeout tries what it guards once before it looks at the clock.
+    if tokio::time::Instant::now() >= deadline {
+        return Sent::Failed(failed(Outcome::NeverSent(Trouble::Timeout), "too late to send".to_owned()));
+    }
+    crate::failpoint!("send.before");
+    match tokio::time::timeout_at(deadline, connection.sender.try_send_request(request)).await {
+        Ok(Ok(response)) => Sent::Answered(response),
+        Ok(Err(mut error)) => match error.take_message() {
+            Some(request) => Sent::NotTaken(request),
+            None => {
+                let error = error.into_error();
+                Sent::Failed(failed(Outcome::Unknown(Trouble::Broken), chain(&error)))
+            }
+        },
+        Err(_) => Sent::Failed(failed(Outcome::Unknown(Trouble::Timeout), "no answer within the timeout".to_owned())),
+    }
+}
+
+/// The status decides; what follows it is read within bounds, and only a whole answer keeps the connection.
+async fn answered(connection: Connection, response: Response<Incoming>, deadline: tokio::time::Instant) -> Attempt {
+    let status = response.status().as_u16();
+    let retry_after =
+        response.headers().get("retry-after").and_then(|value| retry_after::parse(value.as_bytes(), SystemTime::now()));
+    let patience = deadline.min(tokio::time::Instant::now() + ANSWER_PATIENCE);
+    let mut body = response.into_body();
+    let mut answer = Vec::new();
+    let mut read = 0;
+    let whole = loop {
+        match tokio::time::timeout_at(patience, body.frame()).await {
+            Ok(None) => break true,
+            Ok(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                read += data.len();
+                let room = KEPT_BYTES.saturating_sub(answer.len()).min(data.len());
+                answer.extend_from_slice(&data[..room]);
+                if read > ANSWER_BYTES {
+                    break false;
+                }
+            }
+            Ok(Some(Err(_))) | Err(_) => break false,
+        }
+    };
+    Attempt {
+        outcome: Outcome::Answered { status, retry_after },
+        error: None,
+        answer,
+        took: Duration::ZERO,
+        connection: whole.then_some(connection),
+    }
+}
+
+fn failed(outcome: Outcome, error: String) -> Attempt {
+    Attempt { outcome, error: Some(error), answer: Vec::new(), took: Duration::ZERO, connection: None }
+}

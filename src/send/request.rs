@@ -1,0 +1,110 @@
+//! Enters: an event and the number of its attempt. Leaves: the exact request that a receiver gets.
+//!
+//! Nothing here depends on the attempt but the attempt's own headers: the body's bytes were fixed when the event was made.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method as HttpMethod, Request, Uri};
+use sha2::{Digest, Sha256};
+
+use crate::config::{Endpoint, IdempotencyKey, Method, Workflow};
+use crate::event::Event;
+
+/// What all requests of a workflow share.
+pub struct Template {
+    method: HttpMethod,
+    path: Uri,
+    fixed: HeaderMap,
+    key_header: HeaderName,
+    key_quoted: bool,
+}
+
+impl Template {
+    pub fn new(workflow: &Workflow) -> Self {
+        let Workflow { id, endpoint, .. } = workflow;
+        let mut fixed = HeaderMap::new();
+        for (name, value) in &endpoint.headers {
+            fixed.insert(header_name(name), header_value(value.expose()));
+        }
+        fixed.insert("host", header_value(&host(endpoint)));
+        fixed.insert("user-agent", HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION"))));
+        fixed.insert("oncebox-workflow", header_value(id));
+        let IdempotencyKey { header, quoted, .. } = &workflow.delivery.key;
+        Self {
+            method: match endpoint.method {
+                Method::Post => HttpMethod::POST,
+                Method::Put => HttpMethod::PUT,
+                Method::Patch => HttpMethod::PATCH,
+            },
+            path: path(endpoint),
+            fixed,
+            key_header: header_name(&header.to_lowercase()),
+            key_quoted: *quoted,
+        }
+    }
+
+    pub fn request(&self, event: &Event, attempt: u32, fence: i64) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(event.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.path.clone();
+        let headers = request.headers_mut();
+        headers.clone_from(&self.fixed);
+        let key = if self.key_quoted { quoted(&event.key) } else { event.key.clone() };
+        headers.insert(self.key_header.clone(), header_value(&key));
+        headers.insert("webhook-id", header_value(&event.key));
+        headers.insert("oncebox-event", header_value(&event.place.to_string()));
+        headers.insert("oncebox-attempt", HeaderValue::from(attempt));
+        headers.insert("oncebox-fence", HeaderValue::from(fence));
+        headers.insert("oncebox-source", header_value(&event.source.to_string()));
+        headers.insert("content-type", header_value(&event.content_type));
+        let digest = STANDARD.encode(Sha256::digest(&event.body));
+        headers.insert("content-digest", header_value(&format!("sha-256=:{digest}:")));
+        let trace = event.traceparent.clone().unwrap_or_else(|| made_traceparent(&event.key));
+        headers.insert("traceparent", header_value(&trace));
+        request
+    }
+}
+
+/// A structured-field string (RFC 8941). Keys hold no quote and no backslash, but a caller's might one day.
+fn quoted(key: &str) -> String {
+    format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// A trace of its own for an event whose record had none: the same for every attempt.
+fn made_traceparent(key: &str) -> String {
+    let digest = Sha256::digest(format!("traceparent {key}"));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("00-{}-{}-01", hex(&digest[..16]), hex(&digest[16..24]))
+}
+
+fn path(endpoint: &Endpoint) -> Uri {
+    let url = &endpoint.url;
+    let text = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    text.parse().expect("the url crate writes valid paths")
+}
+
+fn host(endpoint: &Endpoint) -> String {
+    let host = endpoint.url.host_str().unwrap_or_default();
+    match endpoint.url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+fn header_name(name: &str) -> HeaderName {
+    HeaderName::from_bytes(name.as_bytes()).expect("header names are checked at load")
+}
+
+/// What comes from data is cleaned, never dropped and never able to end its line.
+fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| {
+        let clean: String = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+        HeaderValue::from_str(&clean).expect("printable ASCII is a header value")
+    })
+}

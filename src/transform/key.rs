@@ -1,0 +1,226 @@
+//! The idempotency key: `{readable}-{hash}`, made from the source's own identifiers so that every copy of an event
+//! carries the same one. The formula is published in docs/idempotency-keys.md with golden vectors.
+//!
+//! The hash covers a list of names and values, each preceded by its length, so that two lists never encode alike.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use super::Origin;
+use super::debezium::{self, Change};
+use super::decode::{Decoded, minified};
+use crate::config::{Format as SourceFormat, Workflow};
+use crate::event::{Record, encode_components};
+
+const VERSION: &str = "oncebox-key-1";
+const READABLE_LENGTH: usize = 40;
+const HASH_LENGTH: usize = 22;
+const DEBEZIUM_DEFAULT: &str = "{database}:{table}:{primaryKey}:{changeVersion}";
+
+/// One placeholder of `idempotencyKey.format`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Field {
+    Database,
+    Schema,
+    Table,
+    PrimaryKey,
+    ChangeVersion,
+    Key,
+    Topic,
+    Partition,
+    Offset,
+    Pointer(String),
+    Header(String),
+}
+
+/// A parsed `idempotencyKey.format`; no fields means the Kafka coordinates.
+#[derive(Debug, Clone)]
+pub struct Format {
+    namespace: String,
+    fields: Vec<Field>,
+}
+
+const ALLOWED: &str = "{database}, {schema}, {table}, {primaryKey}, {changeVersion} (debezium), {key}, {topic}, \
+                       {partition}, {offset}, {header.NAME}, {/json/pointer}";
+
+impl Format {
+    pub fn of(workflow: &Workflow) -> Result<Self, String> {
+        let key = &workflow.delivery.key;
+        let debezium = workflow.source.format == SourceFormat::Debezium;
+        let text = match &key.format {
+            Some(text) => text.as_str(),
+            None if debezium => DEBEZIUM_DEFAULT,
+            None => "",
+        };
+        // The seed's default format is accepted for any source; without a Debezium envelope it has nothing to name.
+        let fields = if text == DEBEZIUM_DEFAULT && !debezium { Vec::new() } else { parse(text, debezium)? };
+        Ok(Self { namespace: key.namespace.clone(), fields })
+    }
+}
+
+fn parse(text: &str, debezium: bool) -> Result<Vec<Field>, String> {
+    let mut fields = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let close = rest[open..].find('}').ok_or_else(|| format!("`{text}` has an open brace; allowed: {ALLOWED}"))?;
+        fields.push(field(&rest[open + 1..open + close], debezium)?);
+        rest = &rest[open + close + 1..];
+    }
+    if fields.is_empty() && !text.is_empty() {
+        return Err(format!("`{text}` names no field; allowed: {ALLOWED}"));
+    }
+    // Without the version two updates of one row would share a key, and the second would be lost.
+    if debezium && !fields.contains(&Field::ChangeVersion) {
+        fields.push(Field::ChangeVersion);
+    }
+    Ok(fields)
+}
+
+fn field(name: &str, debezium: bool) -> Result<Field, String> {
+    let change = match name {
+        "database" => Some(Field::Database),
+        "schema" => Some(Field::Schema),
+        "table" => Some(Field::Table),
+        "primaryKey" => Some(Field::PrimaryKey),
+        "changeVersion" => Some(Field::ChangeVersion),
+        _ => None,
+    };
+    match (change, debezium) {
+        (Some(field), true) => return Ok(field),
+        (Some(_), false) => return Err(format!("`{{{name}}}` needs source.format debezium; allowed: {ALLOWED}")),
+        (None, _) => {}
+    }
+    Ok(match name {
+        "key" => Field::Key,
+        "topic" => Field::Topic,
+        "partition" => Field::Partition,
+        "offset" => Field::Offset,
+        pointer if pointer.starts_with('/') => Field::Pointer(pointer.to_owned()),
+        header if header.len() > 7 && header.starts_with("header.") => Field::Header(header[7..].to_owned()),
+        _ => return Err(format!("`{{{name}}}` is not a field; allowed: {ALLOWED}")),
+    })
+}
+
+/// The keys of one record's events: all but the index is already encoded.
+pub struct Keys {
+    readable: String,
+    components: Vec<Vec<u8>>,
+    fell_back: bool,
+}
+
+impl Keys {
+    pub fn of(
+        format: &Format,
+        record: &Record,
+        origin: &Origin,
+        change: Option<&Change<'_>>,
+        value: &Decoded<'_>,
+    ) -> Self {
+        let named: Option<Vec<(String, Vec<u8>)>> =
+            format.fields.iter().map(|field| resolve(field, record, origin, change, value)).collect();
+        let fell_back = named.is_none();
+        let parts = match named {
+            Some(parts) if !parts.is_empty() => parts,
+            Some(_) | None => coordinates(record, origin),
+        };
+        let mut components = vec![VERSION.as_bytes().to_vec(), format.namespace.as_bytes().to_vec()];
+        for (name, value) in parts {
+            components.push(name.into_bytes());
+            components.push(value);
+        }
+        Self { readable: readable(origin, change), components, fell_back }
+    }
+
+    pub fn key(&self, index: i32) -> String {
+        let index = index.to_string();
+        let tail: [&[u8]; 2] = [b"index", index.as_bytes()];
+        let encoded = encode_components(self.components.iter().map(Vec::as_slice).chain(tail));
+        let mut hash = URL_SAFE_NO_PAD.encode(Sha256::digest(encoded));
+        hash.truncate(HASH_LENGTH);
+        format!("{}-{hash}", self.readable)
+    }
+
+    /// Whether a field that the format names was missing, so that the coordinates stand in for it.
+    pub fn fell_back(&self) -> bool {
+        self.fell_back
+    }
+}
+
+fn coordinates(record: &Record, origin: &Origin) -> Vec<(String, Vec<u8>)> {
+    [
+        ("cluster", origin.cluster.to_string()),
+        ("topicId", origin.topic_id.to_string()),
+        ("partition", origin.partition.to_string()),
+        ("offset", record.offset.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.into_bytes()))
+    .to_vec()
+}
+
+fn resolve(
+    field: &Field,
+    record: &Record,
+    origin: &Origin,
+    change: Option<&Change<'_>>,
+    value: &Decoded<'_>,
+) -> Option<(String, Vec<u8>)> {
+    let text = |name: &str, value: Option<&String>| Some((name.to_owned(), value?.clone().into_bytes()));
+    match field {
+        Field::Database => text("database", change?.database.as_ref()),
+        Field::Schema => text("schema", change?.schema.as_ref()),
+        Field::Table => {
+            let change = change?;
+            let table = match (&change.schema, &change.table) {
+                (Some(schema), Some(table)) => format!("{}:{schema}{table}", schema.len()),
+                (None, Some(table)) => table.clone(),
+                (_, None) => return None,
+            };
+            text("table", Some(&table))
+        }
+        Field::PrimaryKey => Some(("primaryKey".to_owned(), primary_key(record)?)),
+        Field::ChangeVersion => {
+            let change = change?;
+            if change.position.is_empty() {
+                return None;
+            }
+            let parts = change.position.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+            let op = change.op.as_deref().unwrap_or_default();
+            Some(("changeVersion".to_owned(), encode_components(parts.chain([&b"op"[..], op.as_bytes()]))))
+        }
+        Field::Key => Some(("key".to_owned(), record.key.clone()?)),
+        Field::Topic => Some(("topic".to_owned(), origin.topic.as_bytes().to_vec())),
+        Field::Partition => Some(("partition".to_owned(), origin.partition.to_string().into_bytes())),
+        Field::Offset => Some(("offset".to_owned(), record.offset.to_string().into_bytes())),
+        Field::Pointer(pointer) => Some((pointer.clone(), super::jq::pointed(value, pointer)?.into_bytes())),
+        Field::Header(name) => {
+            let (_, value) = record.headers.iter().rev().find(|(n, _)| n == name.as_bytes())?;
+            Some((format!("header.{name}"), value.clone()?))
+        }
+    }
+}
+
+/// The record's key without its wrapper and without white space; bytes as they are when it is not JSON.
+fn primary_key(record: &Record) -> Option<Vec<u8>> {
+    let bytes = record.key.as_deref()?;
+    let json =
+        std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
+    match json {
+        Some("null") => None,
+        Some(json) => Some(minified(debezium::unwrapped(json).unwrap_or(json)).into_bytes()),
+        None => Some(bytes.to_vec()),
+    }
+}
+
+fn readable(origin: &Origin, change: Option<&Change<'_>>) -> String {
+    let clean = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+    };
+    let names = change.and_then(|c| Some((c.database.as_deref()?, c.table.as_deref()?)));
+    let mut text = match names {
+        Some((database, table)) => format!("{}-{}", clean(database), clean(table)),
+        None => clean(&origin.topic),
+    };
+    text.truncate(READABLE_LENGTH);
+    text
+}

@@ -1,0 +1,215 @@
+//! Enters: a Kafka record. Leaves: its disposition: the drafts of its events, or why it makes none.
+//!
+//! ```text
+//! decode → filter → transform → per output: event type, key, envelope → Draft
+//! ```
+//!
+//! Pure: no clock, no I/O. The same record and configuration always give the same bytes, which is what lets a record be
+//! read again after a crash or a failover.
+
+pub mod debezium;
+pub mod decode;
+mod envelope;
+pub mod jq;
+pub mod key;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::config::{Encoding, EventType, Format, Tombstones, Workflow};
+use crate::event::{Draft, Record};
+use debezium::Change;
+use decode::{Decoded, Output};
+use jq::Program;
+
+/// What became of one record.
+#[derive(Debug)]
+pub enum Disposition {
+    Events { drafts: Vec<Draft>, key_fell_back: bool },
+    Filtered,
+    Tombstone,
+    Rejected(Rejection),
+}
+
+/// Why a record makes no event although it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejection {
+    #[error("the record has {bytes} bytes, more than maxBytes ({most})")]
+    TooLarge { bytes: usize, most: usize },
+    #[error("the value is not valid JSON: {source}")]
+    NotJson {
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the value is nested deeper than {most} levels")]
+    TooDeep { most: usize },
+    #[error("the value is not UTF-8: {source}")]
+    NotUtf8 {
+        #[source]
+        source: std::str::Utf8Error,
+    },
+    #[error("not a Debezium change: {missing}")]
+    NotAChange { missing: &'static str },
+    #[error("{program} failed: {message}")]
+    Program { program: &'static str, message: String },
+    #[error("the transform made more than {most} events of one record")]
+    TooManyOutputs { most: usize },
+    #[error("the transform made more than {most} bytes of one record")]
+    OutputTooLarge { most: usize },
+    #[error("the transform's output cannot be written as JSON")]
+    OutputNotJson,
+    #[error("eventType gave {what}, not text")]
+    EventTypeNotText { what: &'static str },
+    #[error("the process died {times} times while reading this record")]
+    Deadly { times: i32 },
+}
+
+/// Where records of one partition come from, for keys, `$record` and CloudEvents.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    pub cluster: Arc<str>,
+    pub topic: Arc<str>,
+    pub topic_id: Arc<str>,
+    pub partition: i32,
+}
+
+/// A workflow's programs, compiled. jaq's values are not `Send`, so each thread makes its own.
+pub struct Transformer {
+    workflow: Arc<Workflow>,
+    filter: Option<Program>,
+    transform: Option<Program>,
+    event_type: Option<Program>,
+    key: key::Format,
+}
+
+/// One event's data before its envelope, and the bounds of all of one record's.
+const MOST_OUTPUTS: usize = 10_000;
+const OUTPUT_FACTOR: usize = 8;
+
+impl Transformer {
+    /// Fails only for a workflow that `problems` would have refused.
+    pub fn new(workflow: Arc<Workflow>) -> Result<Self, String> {
+        let compile = |text: &Option<String>| text.as_deref().map(Program::compile).transpose();
+        let event_type = match &workflow.event_type {
+            EventType::Jq(text) => Some(Program::compile(text)?),
+            EventType::Topic | EventType::Text(_) => None,
+        };
+        Ok(Self {
+            filter: compile(&workflow.filter)?,
+            transform: compile(&workflow.transform)?,
+            event_type,
+            key: key::Format::of(&workflow)?,
+            workflow,
+        })
+    }
+
+    pub fn apply(&self, record: &Record, origin: &Origin) -> Disposition {
+        let source = &self.workflow.source;
+        if record.bytes() > source.max_bytes {
+            return Disposition::Rejected(Rejection::TooLarge { bytes: record.bytes(), most: source.max_bytes });
+        }
+        if record.value.is_none() && source.tombstones == Tombstones::Skip {
+            return Disposition::Tombstone;
+        }
+        match self.events(record, origin) {
+            Ok(Some((drafts, key_fell_back))) => Disposition::Events { drafts, key_fell_back },
+            Ok(None) => Disposition::Filtered,
+            Err(rejection) => Disposition::Rejected(rejection),
+        }
+    }
+
+    fn events(&self, record: &Record, origin: &Origin) -> Result<Option<(Vec<Draft>, bool)>, Rejection> {
+        let source = &self.workflow.source;
+        let mut decoded = Decoded::new(record.value.as_deref(), source.encoding)?;
+        let change = match source.format {
+            Format::Debezium if record.value.is_some() => {
+                let change = Change::read(decoded.json_text())?;
+                decoded = decoded.unwrapped(change.envelope);
+                Some(change)
+            }
+            Format::Debezium | Format::Plain => None,
+        };
+        let record_value = self.needs_record().then(|| jq::record_value(record, origin, source.encoding));
+        if let Some(filter) = &self.filter
+            && !filter.is_true(&decoded, record_value.as_ref(), "filter")?
+        {
+            return Ok(None);
+        }
+        let event_type = self.event_type(&decoded, record_value.as_ref(), origin)?;
+        let outputs = self.outputs(&decoded, record_value.as_ref())?;
+        let source_at = change.as_ref().and_then(|c| c.ts_ms).or(record.timestamp);
+        let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
+        let traceparent = traceparent(record);
+        let mut drafts = Vec::with_capacity(outputs.len());
+        for (index, output) in outputs.iter().enumerate() {
+            let index = i32::try_from(index).expect("outputs are bounded");
+            let key = keys.key(index);
+            let parts = envelope::Parts { key: &key, event_type: &event_type, source_at, origin, output };
+            let (content_type, body) = envelope::wrap(&self.workflow.delivery, &parts);
+            drafts.push(Draft {
+                offset: record.offset,
+                index,
+                key,
+                event_type: event_type.clone(),
+                content_type,
+                traceparent: traceparent.clone(),
+                source_at,
+                body: Bytes::from(body),
+            });
+        }
+        Ok(Some((drafts, keys.fell_back())))
+    }
+
+    fn needs_record(&self) -> bool {
+        [&self.filter, &self.transform, &self.event_type].into_iter().flatten().any(Program::uses_record)
+    }
+
+    fn outputs(&self, decoded: &Decoded<'_>, record: Option<&jaq_json::Val>) -> Result<Vec<Output>, Rejection> {
+        let Some(program) = &self.transform else { return Ok(vec![decoded.pass_through()]) };
+        let most = OUTPUT_FACTOR * self.workflow.source.max_bytes;
+        let text = matches!(self.workflow.source.encoding, Encoding::Text);
+        program.run(decoded, record, "transform", jq::Limits { outputs: MOST_OUTPUTS, bytes: most, text })
+    }
+
+    fn event_type(
+        &self,
+        decoded: &Decoded<'_>,
+        record: Option<&jaq_json::Val>,
+        origin: &Origin,
+    ) -> Result<String, Rejection> {
+        match (&self.workflow.event_type, &self.event_type) {
+            (EventType::Text(text), _) => Ok(text.clone()),
+            (EventType::Jq(_), Some(program)) => program.text(decoded, record, "eventType"),
+            (EventType::Topic | EventType::Jq(_), _) => Ok(origin.topic.to_string()),
+        }
+    }
+}
+
+/// The record's own trace context, when it has the shape of one.
+fn traceparent(record: &Record) -> Option<String> {
+    let (_, value) = record.headers.iter().find(|(name, _)| name == b"traceparent")?;
+    let text = std::str::from_utf8(value.as_deref()?).ok()?;
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    let hex = text.bytes().all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    (lengths == [2, 32, 16, 2] && hex).then(|| text.to_owned())
+}
+
+/// Problems of a workflow's programs and key format, with the key they stand at.
+pub fn problems(workflow: &Workflow) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut check = |pointer, text: Option<&str>| {
+        if let Some(Err(message)) = text.map(Program::compile) {
+            found.push((pointer, message));
+        }
+    };
+    check("/filter", workflow.filter.as_deref());
+    check("/transform", workflow.transform.as_deref());
+    if let EventType::Jq(text) = &workflow.event_type {
+        check("/eventType", Some(text));
+    }
+    if let Err(message) = key::Format::of(workflow) {
+        found.push(("/delivery/idempotencyKey/format", message));
+    }
+    found
+}

@@ -1,0 +1,121 @@
+//! Work beside the data path: following what operators decided, filling gauges, holding the reader back when too much
+//! waits, halting what `onInvalid` halts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, watch};
+use tracing::{debug, error, warn};
+
+use crate::config::Workflow;
+use crate::event::WorkflowState;
+use crate::observe::{Metrics, chain};
+use crate::outbox::append::Holding;
+use crate::outbox::gauges::{self, Figures};
+use crate::outbox::{Database, notify, workflow};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is followed of one workflow, and who is told.
+pub struct Followed {
+    pub workflow: Arc<Workflow>,
+    pub state: watch::Sender<WorkflowState>,
+    pub pressure: Arc<AtomicBool>,
+    pub owners: Arc<AtomicUsize>,
+}
+
+/// Reads states and figures every second, and at once after a notice. Runs until it is dropped.
+pub async fn follow_forever(
+    database: Database,
+    followed: Vec<Followed>,
+    metrics: Arc<Metrics>,
+    mut heard: broadcast::Receiver<String>,
+) {
+    let ids: Vec<&str> = followed.iter().map(|f| &*f.workflow.id).collect();
+    loop {
+        match workflow::states(&database, &ids).await {
+            Ok(states) => {
+                for one in &followed {
+                    let standing = states.get(&*one.workflow.id);
+                    let state = standing.map_or(WorkflowState::Running, |standing| standing.state);
+                    // Sent even when it is the same: a stage may have changed its own mind meanwhile.
+                    one.state.send_replace(state);
+                    let paused = one.workflow.paused && state == WorkflowState::Running;
+                    metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { state });
+                }
+            }
+            Err(error) => debug!(error = %chain(&error), "workflow states could not be read"),
+        }
+        for one in &followed {
+            match gauges::read(&database, &one.workflow.id).await {
+                Ok(figures) => one.apply(&figures, &metrics),
+                Err(_) => forget(&one.workflow.id, &metrics),
+            }
+        }
+        if let Ok(seconds) = gauges::oldest_snapshot_seconds(&database).await {
+            metrics.oldest_snapshot.set(seconds);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = heard.recv() => {}
+        }
+    }
+}
+
+impl Followed {
+    fn apply(&self, figures: &Figures, metrics: &Metrics) {
+        let id = &*self.workflow.id;
+        let delivery = &self.workflow.delivery;
+        self.owners.store(usize::try_from(figures.owners).unwrap_or(1).max(1), Ordering::Relaxed);
+        let (waiting, bytes) = (figures.waiting.unsigned_abs(), figures.waiting_bytes.unsigned_abs());
+        if waiting > delivery.max_waiting || bytes > delivery.max_waiting_bytes {
+            if !self.pressure.swap(true, Ordering::AcqRel) {
+                warn!(workflow = id, waiting, bytes, "too much waits; reading pauses");
+            }
+        } else if waiting * 5 < delivery.max_waiting * 4 && bytes / 4 * 5 < delivery.max_waiting_bytes {
+            self.pressure.store(false, Ordering::Release);
+        }
+        let retrying = figures.retryable + figures.scheduled + figures.pending + figures.active + figures.available;
+        let states = [
+            ("scheduled", figures.scheduled),
+            ("available", (figures.waiting - retrying).max(0) + figures.available),
+            ("active", figures.active),
+            ("retryable", figures.retryable),
+            ("pending", figures.pending),
+            ("completed", figures.completed),
+            ("cancelled", figures.cancelled),
+            ("discarded", figures.discarded),
+        ];
+        for (state, count) in states {
+            metrics.events.with_label_values(&[id, state]).set(count);
+        }
+        let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(0.0, f64::max);
+        metrics.delivery_lag.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_lag]));
+        metrics.undelivered_age.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_age]));
+    }
+}
+
+/// Absent rather than stale.
+fn forget(workflow: &str, metrics: &Metrics) {
+    let _ = metrics.delivery_lag.remove_label_values(&[workflow]);
+    let _ = metrics.undelivered_age.remove_label_values(&[workflow]);
+    for state in ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"] {
+        let _ = metrics.events.remove_label_values(&[workflow, state]);
+    }
+}
+
+/// Halts workflows whose `onInvalid` is `halt`, as the workers ask. Runs until it is dropped.
+pub async fn halt_forever(database: Database, mut asked: mpsc::UnboundedReceiver<(Arc<Holding>, String)>) {
+    while let Some((holding, reason)) = asked.recv().await {
+        let id = &holding.workflow.id;
+        error!(workflow = %id, reason, "halted: reading stops until an operator decides");
+        let from = [WorkflowState::Running, WorkflowState::Paused, WorkflowState::Suspended];
+        let written = workflow::set(&database, id, &from, WorkflowState::Halted, Some(&reason), "oncebox").await;
+        if let Err(failure) = written {
+            // The partition is read again and asks again.
+            warn!(workflow = %id, error = %chain(&failure), "writing the halt failed");
+        }
+        let _ = notify::tell(&database, id).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! Topics and records.
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+
+use super::{services, unique};
+
+pub fn client() -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &services().brokers);
+    config
+}
+
+pub fn admin() -> AdminClient<DefaultClientContext> {
+    client().create().expect("an admin client")
+}
+
+/// A topic of a test's own.
+pub struct Topic {
+    pub name: String,
+    producer: BaseProducer,
+}
+
+impl Topic {
+    pub async fn new(partitions: i32) -> Self {
+        Self::named(unique("topic"), partitions, &[]).await
+    }
+
+    pub async fn named(name: String, partitions: i32, settings: &[(&str, &str)]) -> Self {
+        let mut topic = NewTopic::new(&name, partitions, TopicReplication::Fixed(1));
+        for (key, value) in settings {
+            topic = topic.set(key, value);
+        }
+        let results = admin().create_topics([&topic], &AdminOptions::new()).await.expect("create topic");
+        results.into_iter().for_each(|result| drop(result.expect("topic is created")));
+        let producer =
+            client().set("linger.ms", "5").set("message.max.bytes", "10000000").create().expect("a producer");
+        Self { name, producer }
+    }
+
+    /// Sends one record and waits until the broker has it.
+    pub fn send(&self, key: Option<&str>, value: &str) {
+        self.send_raw(None, key.map(str::as_bytes), Some(value.as_bytes()), None);
+        self.flush();
+    }
+
+    pub fn send_raw(
+        &self,
+        partition: Option<i32>,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Option<OwnedHeaders>,
+    ) {
+        let mut record: BaseRecord<'_, [u8], [u8]> = BaseRecord::to(&self.name);
+        record.partition = partition;
+        record.key = key;
+        record.payload = value;
+        record.headers = headers;
+        while let Err((_, unsent)) = self.producer.send(record) {
+            self.producer.poll(Duration::from_millis(20));
+            record = unsent;
+        }
+    }
+
+    pub fn flush(&self) {
+        self.producer.flush(Duration::from_secs(30)).expect("records are stored");
+    }
+
+    /// Orders `{"id": n, "amount": ..}` for n in the range, keyed by their number.
+    pub fn send_orders(&self, range: std::ops::Range<u32>) {
+        for id in range {
+            let value = format!(r#"{{"id":{id},"amount":{}.50}}"#, id % 97);
+            self.send_raw(None, Some(id.to_string().as_bytes()), Some(value.as_bytes()), None);
+        }
+        self.flush();
+    }
+
+    pub async fn grow(&self, partitions: usize) {
+        let more = NewPartitions::new(&self.name, partitions);
+        let results = admin().create_partitions([&more], &AdminOptions::new()).await.expect("create partitions");
+        results.into_iter().for_each(|result| drop(result.expect("partitions are created")));
+    }
+
+    pub async fn delete(&self) {
+        let results = admin().delete_topics(&[&self.name], &AdminOptions::new()).await.expect("delete topic");
+        results.into_iter().for_each(|result| drop(result.expect("topic is deleted")));
+    }
+}
+
+pub fn header<'a>(name: &'a str, value: &'a str) -> OwnedHeaders {
+    OwnedHeaders::new().insert(Header { key: name, value: Some(value) })
+}

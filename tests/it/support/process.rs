@@ -1,0 +1,204 @@
+//! Real `oncebox` processes, killed if a test forgets them.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use super::{PATIENCE, TestDatabase, TestReceiver, Topic, eventually, services};
+
+/// The YAML of one test workflow, exactly-once with short leases.
+pub struct Config {
+    pub workflow: String,
+    pub topic: String,
+    pub schema: String,
+    pub url: String,
+    /// More lines under `source:`, `delivery:`, `endpoint:` and the workflow itself.
+    pub source: String,
+    pub delivery: String,
+    pub endpoint: String,
+    pub extra: String,
+    pub kafka: String,
+    pub timeout: &'static str,
+    pub lease: &'static str,
+}
+
+impl Config {
+    pub fn new(topic: &Topic, database: &TestDatabase, receiver: &TestReceiver) -> Self {
+        Self {
+            workflow: "orders".to_owned(),
+            topic: topic.name.clone(),
+            schema: database.schema.clone(),
+            url: receiver.url(),
+            source: String::new(),
+            delivery: "retries: {backoff: [100ms], jitter: 0}".to_owned(),
+            endpoint: String::new(),
+            extra: String::new(),
+            kafka: String::new(),
+            timeout: "1s",
+            lease: "3s",
+        }
+    }
+
+    pub fn yaml(&self, port: u16) -> String {
+        format!(
+            r#"
+kafka:
+  brokers: {brokers}
+  groupPrefix: {schema}
+  properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
+postgres: {{url: "{database}", schema: {schema}}}
+admin: {{listen: "127.0.0.1:{port}"}}
+egress: {{allow: [127.0.0.0/8]}}
+shutdownGrace: 10s
+workflows:
+  - id: {workflow}
+    source:
+      topics: [{topic}]
+      {source}
+    eventType: OrderChanged
+    endpoint:
+      url: {url}
+      timeout: {timeout}
+      {endpoint}
+    delivery:
+      guarantee: exactly-once
+      lease: {lease}
+      {delivery}
+    {extra}
+"#,
+            brokers = services().brokers,
+            database = services().database_url,
+            schema = self.schema,
+            workflow = self.workflow,
+            topic = self.topic,
+            url = self.url,
+            kafka = self.kafka,
+            source = self.source,
+            delivery = self.delivery,
+            endpoint = self.endpoint,
+            extra = self.extra,
+            timeout = self.timeout,
+            lease = self.lease,
+        )
+    }
+}
+
+/// One `oncebox run` with its configuration file.
+pub struct Relay {
+    child: Child,
+    pub port: u16,
+    folder: tempfile::TempDir,
+}
+
+/// Runs a verb with this configuration to its end.
+pub fn oncebox(arguments: &[&str], config: &std::path::Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(arguments)
+        .arg("--config")
+        .arg(config)
+        .output()
+        .expect("oncebox starts")
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+impl Relay {
+    pub fn start(config: &Config) -> Self {
+        Self::start_with(config, "")
+    }
+
+    /// `failpoints` as the `fail` crate reads them: `name=abort;other=panic`.
+    pub fn start_with(config: &Config, failpoints: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let port = free_port();
+        let path = folder.path().join("oncebox.yaml");
+        std::fs::write(&path, config.yaml(port)).expect("the configuration is written");
+        let migrated = oncebox(&["migrate"], &path);
+        assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
+        let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+        let child = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+            .args(["run", "--config"])
+            .arg(&path)
+            .env("FAILPOINTS", failpoints)
+            .env("ONCEBOX_LOG", std::env::var("ONCEBOX_LOG").unwrap_or_else(|_| "info".to_owned()))
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("oncebox starts");
+        Self { child, port, folder }
+    }
+
+    pub fn config_path(&self) -> PathBuf {
+        self.folder.path().join("oncebox.yaml")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for the process to end by itself.
+    pub async fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
+        let child = &mut self.child;
+        eventually("the process ends", limit, async || child.try_wait().expect("the process can be asked")).await
+    }
+
+    /// SIGTERM, and the exit code.
+    pub async fn stop(&mut self) -> Option<i32> {
+        self.signal(15);
+        self.ended(Duration::from_secs(20)).await.code()
+    }
+
+    pub async fn get(&self, path: &str) -> Option<(u16, String)> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    pub async fn ready(&self) {
+        eventually("the relay is ready", PATIENCE, async || {
+            self.get("/readyz").await.filter(|(status, _)| *status == 200)
+        })
+        .await;
+    }
+
+    /// The value of a metric, all its series with these labels summed.
+    pub async fn metric(&self, name: &str, labels: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics").await?;
+        let lines = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
+                && labels.split(',').all(|label| line.contains(label))
+        });
+        let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        (!values.is_empty()).then(|| values.iter().sum())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(40).collect();
+            eprintln!("--- log of the relay, last lines ---");
+            tail.into_iter().rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
