@@ -55,7 +55,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
         metrics.register(&workflow.id, workflow.delivery.guarantee.as_str(), &workflow.labels);
     }
     partitions::make(&database).await.context("making partitions")?;
-    let process = Process::start(&config, &database, cluster, &metrics, &readiness)?;
+    let process = Process::start(&config, &database, &cluster, &metrics, &readiness)?;
     readiness.checked.store(true, Ordering::Release);
     info!(process = %process.id, workflows = config.workflows.len(), "running");
     stop.await;
@@ -134,7 +134,7 @@ impl Process {
     fn start(
         config: &Config,
         database: &Database,
-        cluster: Arc<str>,
+        cluster: &Arc<str>,
         metrics: &Arc<Metrics>,
         readiness: &Readiness,
     ) -> anyhow::Result<Self> {
@@ -152,7 +152,7 @@ impl Process {
         let watched = Arc::new(Watched::default());
         let reading = ingest::Shared {
             kafka: Arc::new(config.kafka.clone()),
-            cluster: Arc::clone(&cluster),
+            cluster: Arc::clone(cluster),
             database: database.clone(),
             process: id,
             workers: Arc::clone(&workers),

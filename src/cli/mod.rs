@@ -4,6 +4,7 @@ mod dead_letters;
 mod migrate;
 mod offsets;
 mod output;
+mod produce;
 mod receiver;
 mod resume;
 mod run;
@@ -51,6 +52,8 @@ enum Verb {
     Receiver(receiver::Flags),
     /// Deliver 20,000 events through a relay that is killed on the way, and count what arrived.
     Demo(crate::demo::Flags),
+    #[command(hide = true)]
+    Produce(produce::Produce),
     #[command(hide = true)]
     EmbeddedBroker(crate::demo::broker::Flags),
 }
@@ -101,8 +104,9 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Offsets(verb) => offsets::run(verb),
         Verb::DeadLetters(verb) => dead_letters::run(verb),
         Verb::Resume(resume) => resume::run(&resume),
-        Verb::Receiver(flags) => receiver::run(flags),
+        Verb::Receiver(flags) => receiver::run(&flags),
         Verb::Demo(flags) => crate::demo::run(&flags),
+        Verb::Produce(produce) => produce::run(&produce),
         Verb::EmbeddedBroker(flags) => crate::demo::broker::run(&flags),
     }
 }

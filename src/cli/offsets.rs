@@ -202,7 +202,7 @@ fn plan(
     names.sort();
     names.dedup();
     names.retain(|name| set.topic.as_ref().is_none_or(|only| only == name));
-    let described = native::describe_topics(client.client().native_ptr(), &names, ASK_KAFKA)?;
+    let described = native::describe_topics(client.client(), &names, ASK_KAFKA)?;
     let mut moves = Vec::new();
     for (topic, now) in &described {
         for partition in now.partitions.iter().filter(|p| set.partition.is_none_or(|only| only == **p)) {

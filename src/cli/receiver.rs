@@ -35,7 +35,7 @@ pub struct Flags {
     die_at_attempt: Option<u32>,
 }
 
-pub fn run(flags: Flags) -> Result<(), Failure> {
+pub fn run(flags: &Flags) -> Result<(), Failure> {
     let behaviour = Behaviour {
         fail: flags.fail,
         lose: flags.lose,

@@ -96,7 +96,7 @@ impl Resolver<'_> {
     }
 
     fn describe(&self, names: &[String]) -> Result<HashMap<String, Topic>, Error> {
-        native::describe_topics(self.consumer.client().native_ptr(), names, ASK_KAFKA).map_err(Error::Describe)
+        native::describe_topics(self.consumer.client(), names, ASK_KAFKA).map_err(Error::Describe)
     }
 
     /// Makes sure that every assigned partition has a cursor, and that it stands inside the log.

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::time::Duration;
 
+use rdkafka::client::{Client, ClientContext};
 use rdkafka::message::BorrowedMessage;
 use rdkafka_sys as sys;
 
@@ -53,11 +54,12 @@ pub enum DescribeError {
 }
 
 /// Asks the brokers for topics by name; those that do not exist are missing from the answer.
-pub fn describe_topics(
-    client: *mut sys::rd_kafka_t,
+pub fn describe_topics<C: ClientContext>(
+    client: &Client<C>,
     names: &[String],
     timeout: Duration,
 ) -> Result<HashMap<String, Topic>, DescribeError> {
+    let client = client.native_ptr();
     let texts: Vec<CString> = names.iter().filter_map(|name| CString::new(name.as_str()).ok()).collect();
     let mut pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
     let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);

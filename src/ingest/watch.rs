@@ -23,9 +23,14 @@ const ASK_KAFKA: Duration = Duration::from_secs(3);
 /// The topics that this process reads, by workflow, with the id each was taken under.
 #[derive(Debug, Default)]
 pub struct Watched {
-    topics: Mutex<HashMap<(Arc<str>, Arc<str>), (Arc<str>, HashSet<i32>)>>,
+    topics: Mutex<HashMap<WorkflowTopic, HeldTopic>>,
     changed: Mutex<HashSet<Arc<str>>>,
 }
+
+/// A workflow's id and a topic's name.
+type WorkflowTopic = (Arc<str>, Arc<str>);
+/// A topic's id, and the partitions held of it.
+type HeldTopic = (Arc<str>, HashSet<i32>);
 
 impl Watched {
     pub fn hold(&self, workflow: &Arc<str>, origin: &Origin) {
@@ -87,7 +92,7 @@ impl Watch {
         while !*self.stopping.borrow() {
             let names = self.watched.names();
             if !names.is_empty() {
-                match native::describe_topics(client.client().native_ptr(), &names, ASK_KAFKA) {
+                match native::describe_topics(client.client(), &names, ASK_KAFKA) {
                     Ok(described) => self.watched.compare(&described),
                     Err(error) => debug!(%error, "topics could not be described"),
                 }

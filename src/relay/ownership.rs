@@ -32,7 +32,7 @@ impl Dispatcher {
                         match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
                             Ok(delivery) => taken.extend(delivery),
                             Err(error) => {
-                                warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed")
+                                warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed");
                             }
                         }
                     }

@@ -194,9 +194,9 @@ mod tests {
         }
     }
 
-    fn verdict(outcome: Outcome, counted: u32, age: u64, limit: Option<u32>) -> Verdict {
+    fn verdict(outcome: &Outcome, counted: u32, age: u64, limit: Option<u32>) -> Verdict {
         let tries = Tries { sends: counted, counted, age: Duration::from_secs(age) };
-        judge(&outcome, tries, &answers(), &retries(limit), 0.5)
+        judge(outcome, tries, &answers(), &retries(limit), 0.5)
     }
 
     fn answered(status: u16) -> Outcome {
@@ -210,49 +210,49 @@ mod tests {
     #[test]
     fn only_2xx_is_delivered_and_redirects_are_failures() {
         for status in [200, 201, 202, 204, 205, 299] {
-            assert_eq!(verdict(answered(status), 1, 0, None), Verdict::Delivered, "{status}");
+            assert_eq!(verdict(&answered(status), 1, 0, None), Verdict::Delivered, "{status}");
         }
         for status in [100, 199, 301, 302, 307, 308, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504, 599] {
-            assert_eq!(verdict(answered(status), 1, 0, None), retry(10), "{status}");
+            assert_eq!(verdict(&answered(status), 1, 0, None), retry(10), "{status}");
         }
     }
 
     #[test]
     fn refusals_are_dead_at_once_and_gone_suspends() {
         for status in [400, 413, 414, 415, 422] {
-            assert_eq!(verdict(answered(status), 1, 0, None), Verdict::Dead(Reason::Rejected), "{status}");
+            assert_eq!(verdict(&answered(status), 1, 0, None), Verdict::Dead(Reason::Rejected), "{status}");
         }
-        assert_eq!(verdict(answered(410), 1, 0, None), Verdict::Suspend(Suspension::Gone));
+        assert_eq!(verdict(&answered(410), 1, 0, None), Verdict::Suspend(Suspension::Gone));
     }
 
     #[test]
     fn in_progress_is_not_counted_but_ends_with_give_up_after() {
         let after = Duration::from_secs(1);
-        assert_eq!(verdict(answered(409), 1, 0, Some(1)), Verdict::Retry { after, counts: false });
-        assert_eq!(verdict(answered(409), 1, 3600, None), Verdict::Dead(Reason::Expired));
+        assert_eq!(verdict(&answered(409), 1, 0, Some(1)), Verdict::Retry { after, counts: false });
+        assert_eq!(verdict(&answered(409), 1, 3600, None), Verdict::Dead(Reason::Expired));
     }
 
     #[test]
     fn attempts_and_time_both_end_an_event() {
-        assert_eq!(verdict(answered(500), 3, 0, Some(3)), Verdict::Dead(Reason::Exhausted));
-        assert_eq!(verdict(answered(500), 2, 0, Some(3)), retry(10));
-        assert_eq!(verdict(Outcome::Unknown(Trouble::Timeout), 2, 3600, None), Verdict::Dead(Reason::Expired));
-        assert_eq!(verdict(answered(500), 2, 3595, None), retry(5), "the last attempt is made in time");
+        assert_eq!(verdict(&answered(500), 3, 0, Some(3)), Verdict::Dead(Reason::Exhausted));
+        assert_eq!(verdict(&answered(500), 2, 0, Some(3)), retry(10));
+        assert_eq!(verdict(&Outcome::Unknown(Trouble::Timeout), 2, 3600, None), Verdict::Dead(Reason::Expired));
+        assert_eq!(verdict(&answered(500), 2, 3595, None), retry(5), "the last attempt is made in time");
     }
 
     #[test]
     fn retry_after_is_never_earlier_than_the_schedule_and_is_capped() {
         let asked = |status, seconds| Outcome::Answered { status, retry_after: Some(Duration::from_secs(seconds)) };
-        assert_eq!(verdict(asked(429, 60), 1, 0, None), retry(60));
-        assert_eq!(verdict(asked(503, 1), 1, 0, None), retry(10));
-        assert_eq!(verdict(asked(503, 100_000), 1, 0, None), retry(600));
-        assert_eq!(verdict(asked(500, 60), 1, 0, None), retry(10), "500 has no Retry-After");
+        assert_eq!(verdict(&asked(429, 60), 1, 0, None), retry(60));
+        assert_eq!(verdict(&asked(503, 1), 1, 0, None), retry(10));
+        assert_eq!(verdict(&asked(503, 100_000), 1, 0, None), retry(600));
+        assert_eq!(verdict(&asked(500, 60), 1, 0, None), retry(10), "500 has no Retry-After");
     }
 
     #[test]
     fn a_blocked_address_suspends_and_costs_no_attempt() {
         let blocked = Outcome::NeverSent(Trouble::Blocked);
-        assert_eq!(verdict(blocked, 1, 0, Some(1)), Verdict::Suspend(Suspension::Blocked));
+        assert_eq!(verdict(&blocked, 1, 0, Some(1)), Verdict::Suspend(Suspension::Blocked));
     }
 
     #[test]

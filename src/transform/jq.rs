@@ -48,6 +48,7 @@ pub struct Program {
 }
 
 /// How much one record may become. `text` turns string outputs into text bodies.
+#[derive(Clone, Copy)]
 pub struct Limits {
     pub outputs: usize,
     pub bytes: usize,

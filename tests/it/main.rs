@@ -1,4 +1,9 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
+mod config;
+mod ingest;
+mod relay;
+mod seams;
+mod start;
 mod support;
 mod walk;

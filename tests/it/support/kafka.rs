@@ -67,6 +67,12 @@ impl Topic {
         }
     }
 
+    /// A header whose name is no UTF-8: the safe interface refuses it, so this goes around it.
+    pub fn send_with_raw_header(&self, name: &[u8], header: &[u8], value: &[u8]) {
+        super::raw::produce_with_header(self.producer.client(), &self.name, name, header, value);
+        self.flush();
+    }
+
     pub fn flush(&self) {
         self.producer.flush(Duration::from_secs(30)).expect("records are stored");
     }

@@ -5,6 +5,7 @@
 pub mod kafka;
 pub mod postgres;
 pub mod process;
+mod raw;
 pub mod receiver;
 
 use std::sync::OnceLock;

@@ -18,6 +18,7 @@ pub struct Config {
     pub endpoint: String,
     pub extra: String,
     pub kafka: String,
+    pub egress: String,
     pub timeout: &'static str,
     pub lease: &'static str,
 }
@@ -34,6 +35,7 @@ impl Config {
             endpoint: String::new(),
             extra: String::new(),
             kafka: String::new(),
+            egress: "[127.0.0.0/8]".to_owned(),
             timeout: "1s",
             lease: "3s",
         }
@@ -48,7 +50,7 @@ kafka:
   properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
 postgres: {{url: "{database}", schema: {schema}}}
 admin: {{listen: "127.0.0.1:{port}"}}
-egress: {{allow: [127.0.0.0/8]}}
+egress: {{allow: {egress}}}
 shutdownGrace: 10s
 workflows:
   - id: {workflow}
@@ -73,6 +75,7 @@ workflows:
             topic = self.topic,
             url = self.url,
             kafka = self.kafka,
+            egress = self.egress,
             source = self.source,
             delivery = self.delivery,
             endpoint = self.endpoint,

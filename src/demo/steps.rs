@@ -1,0 +1,30 @@
+//! What to try by hand when the demo was asked to keep running.
+
+use super::Demo;
+
+pub fn print(demo: &Demo) {
+    let (program, config, folder) = (demo.program.display(), demo.config(), demo.folder.display());
+    let config = config.display();
+    let (brokers, topic, port) = (&demo.brokers, &demo.topic, demo.receiver_port);
+    let relay = demo.relay.as_ref().map_or(0, super::Running::pid);
+    let receiver = demo.receiver.pid();
+    println!(
+        "
+Everything is still running. Copy and paste:
+
+1. produce an order
+   echo '{{\"id\": 999001, \"amount\": 12.50}}' | {program} produce --brokers {brokers} --topic {topic}
+2. see its request
+   tail -n 1 {folder}/receiver.jsonl
+3. break the receiver, produce another
+   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 422}}'
+   echo '{{\"id\": 999002, \"amount\": 99.00}}' | {program} produce --brokers {brokers} --topic {topic}
+4. watch what became of it (422 is a refusal; with 503 it would be tried again), then mend the receiver
+   {program} dead-letters list --config {config}
+   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{}}'
+5. replay the dead letter, with the id of step 4
+   {program} dead-letters replay --config {config} ID
+
+Stop it all with: kill {relay} {receiver}"
+    );
+}

@@ -1,0 +1,181 @@
+//! Configuration: `validate` and `schema`, as a user meets them.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::process::oncebox;
+
+fn validate(yaml: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    validate_path(&path)
+}
+
+fn validate_path(path: &Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["validate", "--config"])
+        .arg(path)
+        .env("DATABASE_URL", "postgresql://u@localhost/db")
+        .env("KAFKA_BROKERS", "localhost:9092")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A valid workflow, to be broken in one place.
+fn workflow(more: &str) -> String {
+    format!(
+        "workflows:
+  - id: orders
+    source: {{topics: [orders]}}
+    endpoint: {{url: \"https://erp.example.com/events\"}}
+    delivery: {{guarantee: exactly-once}}
+{more}"
+    )
+}
+
+#[test]
+fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
+    let valid = workflow("");
+    let cases: [(&str, String, &[&str]); 16] = [
+        ("bad indentation", "workflows:\n  - id: a\n bad: [\n".to_owned(), &["c.yaml:", "not valid YAML"]),
+        ("unknown key", workflow("    retrys: 3\n"), &["c.yaml:6:5", "unknown key `retrys`", "allowed: id, formerId"]),
+        ("misspelt key", workflow("").replace("topics", "topic"), &["c.yaml:3:14", "did you mean `topics`?"]),
+        ("duplicate key", workflow("    paused: true\n    paused: false\n"), &["c.yaml:7:5", "duplicate key `paused`", "line 6"]),
+        ("wrong type", workflow("    paused: often\n"), &["c.yaml:6:13", "`often`", "allowed: true or false"]),
+        ("bad enum", valid.replace("exactly-once", "exactly"), &["c.yaml:5:27", "`exactly`", "at-most-once, at-least-once, idempotent-keys, exactly-once"]),
+        ("bad duration", workflow("    retention: 3 weeks\n"), &["c.yaml:6:16", "`3 weeks`", "30d"]),
+        ("bad id", valid.replace("id: orders", "id: Orders!"), &["c.yaml:2:9", "`Orders!`", "[a-z0-9]"]),
+        ("missing topics", valid.replace("topics: [orders]", ""), &["c.yaml:3:13", "`source.topics` is missing"]),
+        ("missing url", valid.replace("url: \"https://erp.example.com/events\"", ""), &["c.yaml:4:15", "`endpoint.url` is missing"]),
+        ("two workflows of one id", format!("{valid}{}", valid.replace("workflows:\n", "")), &["c.yaml:6:9", "`orders` is used twice", "c.yaml:2:9"]),
+        ("guarantee without its mechanism", valid.replace("exactly-once}", "exactly-once, mechanism: kafka-offsets}"), &["c.yaml:5:52", "one transaction", "transactional-outbox"]),
+        ("lease below timeout", valid.replace("exactly-once}", "exactly-once, lease: 5s}"), &["c.yaml:5:48", "longer than endpoint.timeout"]),
+        ("forbidden librdkafka property", format!("kafka: {{properties: {{enable.auto.commit: true}}}}\n{valid}"), &["c.yaml:1:43", "enable.auto.commit", "guarantee"]),
+        ("a literal secret", valid.replace("events\"}", "events\", auth: {bearer: {token: abc}}}"), &["c.yaml:4:76", "${NAME}"]),
+        ("a function that differs between runs", workflow("    filter: '.at < now'\n"), &["c.yaml:6:13", "`now` is refused"]),
+    ];
+    for (name, yaml, wanted) in cases {
+        let (code, text) = validate(&yaml);
+        assert_eq!(code, Some(2), "{name}: {text}");
+        for part in wanted {
+            assert!(text.contains(part), "{name}: no `{part}` in:\n{text}\n--- of\n{yaml}");
+        }
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let yaml = workflow("    paused: often\n    retention: 3 weeks\n    nonsense: 1\n");
+    let (code, text) = validate(&yaml);
+    assert_eq!((code, text.lines().count()), (Some(2), 3), "{text}");
+}
+
+#[test]
+fn keys_of_later_work_warn_with_their_position() {
+    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, ordering: key}"));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("c.yaml:5:51: ordering key: not supported yet"), "{text}");
+}
+
+#[test]
+fn a_run_refuses_what_it_cannot_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.yaml");
+    let yaml = workflow("").replace("exactly-once}", "exactly-once, ordering: key}");
+    std::fs::write(&path, format!("postgres: {{url: \"postgresql://u@localhost/db\"}}\n{yaml}")).unwrap();
+    let output = oncebox(&["run"], &path);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("not supported yet"), "{text}");
+}
+
+#[test]
+fn the_configurations_that_the_product_comes_from_load() {
+    // The three workflows and the default of the proposal, with source and endpoint added.
+    let yaml = r#"
+defaults:
+  source: {topics: [sales.public.orders], format: debezium}
+  endpoint: {url: "https://erp.example.com/events"}
+workflows:
+  - id: sales-orders-to-erp
+    delivery:
+      guarantee: exactly-once
+      mechanism: transactional-outbox
+      deduplication:
+        keyFields: [database, table, primaryKey]
+        ttl: 30d
+  - id: product-sync-to-search
+    delivery:
+      guarantee: at-least-once
+      mechanism: kafka-offsets
+      retries:
+        maxAttempts: 5
+        backoffMs: [1000, 2000, 5000, 10000, 30000]
+  - id: audit-logs-to-warehouse
+    delivery:
+      guarantee: idempotent-keys
+      mechanism: generated-keys
+      clientGuidance: true
+  - id: the-default
+    delivery:
+      guarantee: idempotent-keys
+      mechanism: generated-keys
+      idempotencyKey:
+        format: "{database}:{table}:{primaryKey}:{changeVersion}"
+        hashAlgorithm: SHA256
+        includedInPayload: true
+      retries:
+        enabled: true
+        maxAttempts: 5
+        backoffMs: [1000, 2000, 5000, 10000, 30000]
+        giveUpAfter: 1h
+      documentation:
+        deduplicationRequired: true
+        sdkAvailable: true
+        exampleCode: "https://docs.platform/client-dedup-examples"
+"#;
+    let (code, text) = validate(yaml);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("valid: 4 workflows"), "{text}");
+    assert!(text.contains("giveUpAfter") || text.contains("cannot be reached"), "{text}");
+}
+
+#[test]
+fn a_directory_is_merged_and_a_key_in_two_files_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), format!("shutdownGrace: 5s\n{}", workflow(""))).unwrap();
+    std::fs::write(folder.path().join("b.yaml"), workflow("").replace("id: orders", "id: others")).unwrap();
+    let (code, text) = validate_path(folder.path());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("valid: 2 workflows"), "{text}");
+    std::fs::write(folder.path().join("c.yaml"), "shutdownGrace: 6s\n").unwrap();
+    let (code, text) = validate_path(folder.path());
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("c.yaml:1:1: `shutdownGrace` stands in two files"), "{text}");
+}
+
+#[test]
+fn hostile_yaml_is_refused_within_bounds() {
+    let mut bomb = String::from("a: &a [x, x, x, x, x, x, x, x, x]\n");
+    for level in 0..8 {
+        let (from, to) = ((b'a' + level) as char, (b'b' + level) as char);
+        bomb.push_str(&format!("{to}: &{to} [{}]\n", vec![format!("*{from}"); 9].join(", ")));
+    }
+    let deep = "[".repeat(100_000);
+    for yaml in [bomb, deep] {
+        let (code, text) = validate(&yaml);
+        assert_eq!(code, Some(2), "{}", &text[..text.len().min(500)]);
+    }
+}
+
+#[test]
+fn the_schema_is_json_and_names_every_top_level_key() {
+    let output = Command::new(env!("CARGO_BIN_EXE_oncebox")).arg("schema").output().unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["kafka", "postgres", "admin", "egress", "defaults", "workflows", "shutdownGrace", "tracing"] {
+        assert!(schema["properties"].get(key).is_some(), "{key}");
+    }
+}

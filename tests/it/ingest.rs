@@ -1,0 +1,208 @@
+//! Ingest: what happens to records and offsets when the topic misbehaves.
+
+use std::time::Duration;
+
+use rdkafka::admin::AdminOptions;
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::support::process::{Config, oncebox};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, kafka};
+
+async fn setup(partitions: i32) -> (Topic, TestDatabase, TestReceiver) {
+    (Topic::new(partitions).await, TestDatabase::new().await, TestReceiver::start().await)
+}
+
+async fn applied(receiver: &TestReceiver, count: usize) {
+    eventually(&format!("{count} events are applied"), PATIENCE, async || (receiver.applied() == count).then_some(()))
+        .await;
+}
+
+async fn state(database: &TestDatabase, wanted: &str) -> Option<String> {
+    let rows = database.query("select state, reason from oncebox.workflow", &[]).await;
+    let (state, reason): (String, Option<String>) = (rows[0].get(0), rows[0].get(1));
+    (state == wanted).then(|| reason.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on() {
+    let (topic, database, receiver) = setup(1).await;
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let large = format!("\"{}\"", "x".repeat(5 << 20));
+    let bad: [&[u8]; 6] = [b"{not json", b"\xff\xfe", b"", b"[1,]", deep.as_bytes(), large.as_bytes()];
+    for value in bad {
+        topic.send_raw(Some(0), Some(b"k"), Some(value), None);
+    }
+    topic.send_raw(Some(0), None, None, None);
+    topic.send_raw(Some(0), Some(b"k"), Some(br#"{"id":1}"#), Some(kafka::header("traceparent", "not one")));
+    topic.flush();
+    let mut relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    applied(&receiver, 1).await;
+
+    let rows = database.query("select reason, count(*) from oncebox.dead_letter group by 1 order by 1", &[]).await;
+    let reasons: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(reasons, [("invalid".to_owned(), 5), ("too_large".to_owned(), 1)]);
+    // The raw bytes are kept whole.
+    let kept: Vec<u8> = database.query("select body from oncebox.dead_letter where record_offset = 1", &[]).await[0].get(0);
+    assert_eq!(kept, b"\xff\xfe");
+    // The tombstone is on the ledger, and every offset has one disposition.
+    assert_eq!(database.count("select count(*) from oncebox.ledger where 6::bigint <@ tombstones").await, 1);
+    assert_eq!(database.count("select next_offset from oncebox.cursor").await, 8);
+    assert_eq!(relay.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_header_name_of_any_bytes_harms_nobody() {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_with_raw_header(b"\xff\xfename", b"value", br#"{"id":1}"#);
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    applied(&receiver, 1).await;
+    assert_eq!(relay.get("/healthz").await.map(|(status, _)| status), Some(200));
+}
+
+#[tokio::test]
+async fn a_partition_added_under_load_is_read_from_its_beginning() {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_orders(0..50);
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    applied(&receiver, 50).await;
+    topic.grow(3).await;
+    // Records arrive in the new partitions before anybody has noticed them.
+    for id in 0..30 {
+        let value = format!(r#"{{"id":"new-{id}"}}"#);
+        topic.send_raw(Some(1 + id % 2), Some(b"k"), Some(value.as_bytes()), None);
+    }
+    topic.flush();
+    applied(&receiver, 80).await;
+    drop(relay);
+    let starts = database.query("select start_offset from oncebox.cursor where partition > 0", &[]).await;
+    assert_eq!(starts.iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>(), [0, 0]);
+}
+
+#[tokio::test]
+async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_orders(0..10);
+    let config = Config::new(&topic, &database, &receiver);
+    let mut relay = Relay::start(&config);
+    applied(&receiver, 10).await;
+    assert_eq!(relay.stop().await, Some(0));
+    topic.send_orders(10..40);
+    delete_before(&topic, 25).await;
+
+    let relay = Relay::start(&config);
+    let reason = eventually("the workflow halts", PATIENCE, async || state(&database, "halted").await).await;
+    assert!(reason.contains("the stored offset 10") && reason.contains("25 to 40"), "{reason}");
+    assert_eq!(receiver.applied(), 10, "nothing was skipped in silence");
+
+    let output = oncebox(&["offsets", "set", "orders", "--to", "earliest"], &relay.config_path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    applied(&receiver, 25).await;
+    let gap = &database.query("select from_offset, to_offset, reason from oncebox.gap", &[]).await[0];
+    assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (10, 25, "operator"));
+}
+
+#[tokio::test]
+async fn retention_past_the_cursor_goes_on_at_the_earliest_with_a_gap_on_record() {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_orders(0..10);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.source = "onOffsetLoss: earliest".to_owned();
+    let mut relay = Relay::start(&config);
+    applied(&receiver, 10).await;
+    assert_eq!(relay.stop().await, Some(0));
+    topic.send_orders(10..40);
+    delete_before(&topic, 25).await;
+    let _relay = Relay::start(&config);
+    applied(&receiver, 25).await;
+    let gap = &database.query("select from_offset, to_offset, reason from oncebox.gap", &[]).await[0];
+    assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (10, 25, "retention"));
+}
+
+async fn delete_before(topic: &Topic, offset: i64) {
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(&topic.name, 0, Offset::Offset(offset)).unwrap();
+    kafka::admin().delete_records(&list, &AdminOptions::new()).await.expect("records are deleted");
+}
+
+async fn recreate(topic: &Topic, orders: u32) -> Topic {
+    topic.delete().await;
+    let name = topic.name.clone();
+    let again = eventually("the topic can be made again", PATIENCE, async || Topic::try_named(&name, 1).await).await;
+    again.send_orders(1000..1000 + orders);
+    again
+}
+
+/// The new log may be shorter or longer than the old one: librdkafka alone sees only the first.
+async fn a_recreated_topic_halts(orders: u32) {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_orders(0..20);
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    applied(&receiver, 20).await;
+    let _again = recreate(&topic, orders).await;
+    let reason = eventually("the workflow halts", PATIENCE, async || state(&database, "halted").await).await;
+    assert!(reason.contains("deleted and created again"), "{reason}");
+
+    let output = oncebox(&["offsets", "set", "orders", "--to", "earliest"], &relay.config_path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Each record of the new topic has an event under the new topic's id.
+    eventually("the new topic is read whole", PATIENCE, async || {
+        let stored = "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor
+                       where c.topic_id = (select topic_id from oncebox.cursor order by start_offset, owner_epoch desc limit 1)";
+        (database.count(stored).await == i64::from(orders)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_topic_created_again_with_a_shorter_log_halts() {
+    a_recreated_topic_halts(5).await;
+}
+
+#[tokio::test]
+async fn a_topic_created_again_with_a_longer_log_halts() {
+    a_recreated_topic_halts(60).await;
+}
+
+#[tokio::test]
+async fn start_from_latest_skips_what_was_there_and_nothing_after() {
+    let (topic, database, receiver) = setup(2).await;
+    topic.send_orders(0..20);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.source = "startFrom: latest".to_owned();
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    assert_eq!(relay.stop().await, Some(0));
+    // While it is away: the start was stored for all partitions, so these are read.
+    topic.send_orders(20..50);
+    let _relay = Relay::start(&config);
+    applied(&receiver, 30).await;
+}
+
+#[tokio::test]
+async fn too_much_waiting_pauses_the_reader() {
+    let topic = Topic::new(1).await;
+    let database = TestDatabase::new().await;
+    let open = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let gate = open.clone();
+    let receiver = TestReceiver::deciding(move |_| {
+        use oncebox::receiver::Answer;
+        if gate.load(std::sync::atomic::Ordering::Acquire) { Answer::Process } else { Answer::status(503) }
+    })
+    .await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "maxWaiting: 500\n      retries: {backoff: [300ms]}".to_owned();
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    for batch in 0..20 {
+        topic.send_orders(batch * 1000..(batch + 1) * 1000);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    eventually("the reader pauses", PATIENCE, async || {
+        relay.log().contains("too much waits; reading pauses").then_some(())
+    })
+    .await;
+    let stored = database.count("select sum(appended)::bigint from oncebox.cursor").await;
+    assert!(stored < 20_000, "{stored} of 20000 were stored although only 500 may wait");
+    open.store(true, std::sync::atomic::Ordering::Release);
+    applied(&receiver, 20_000).await;
+}

@@ -1,0 +1,118 @@
+//! Kill -9 at each seam of an event's life. Whatever the moment: no record without its events, no second row for one
+//! place, no key that changes, and everything is delivered in the end.
+//!
+//! A seam is a failpoint whose action ends the process. `ONCEBOX_KILLS` says how often each is hit; 3 unless told.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::support::process::Config;
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+
+const ORDERS_PER_KILL: u32 = 60;
+
+fn kills() -> u32 {
+    std::env::var("ONCEBOX_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
+}
+
+async fn survives_kills_at(seam: &str) {
+    let (topic, database, receiver) = (Topic::new(2).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    // Static membership: a process that comes back gets its partitions without waiting for the old session.
+    config.kafka = "group.instance.id: seam".to_owned();
+    let mut sent = 0;
+    for kill in 0..kills() {
+        topic.send_orders(sent..sent + ORDERS_PER_KILL);
+        sent += ORDERS_PER_KILL;
+        // Dies at a different hit each time, somewhere in the middle of the work.
+        let mut relay = Relay::start_with(&config, &format!("{seam}={}*off->abort", kill % 3));
+        let status = relay.ended(PATIENCE).await;
+        assert!(!status.success(), "the relay was to die at {seam}");
+    }
+    let relay = Relay::start(&config);
+    eventually("every order is applied", PATIENCE, async || (receiver.applied() == sent as usize).then_some(())).await;
+    eventually("every event is done", PATIENCE, async || {
+        let open = database
+            .count(
+                "select count(*) from oncebox.outbox as o where not exists (select 1 from oncebox.done as d
+                  where d.cursor = o.cursor and d.record_offset = o.record_offset and d.event_index = o.event_index
+                    and d.generation = o.generation and d.day = o.day)",
+            )
+            .await;
+        (open == 0).then_some(())
+    })
+    .await;
+    drop(relay);
+
+    // I1, I2: each record has its one event, under one place.
+    let rows = database.query("select cursor, record_offset, event_index, generation, key from oncebox.outbox", &[]).await;
+    let places: HashSet<(i64, i64, i32, i32)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect();
+    assert_eq!(rows.len(), sent as usize, "rows in the outbox");
+    assert_eq!(places.len(), rows.len(), "no place twice");
+    let keys: HashSet<String> = rows.iter().map(|row| row.get(4)).collect();
+    assert_eq!(keys.len(), rows.len(), "no key twice");
+    // I3: nothing is stored at or past its cursor.
+    let beyond = "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor
+                   where o.record_offset >= c.next_offset";
+    assert_eq!(database.count(beyond).await, 0);
+    // D7, D9: one source, one key, one body, however often it was sent.
+    let mut by_source: HashMap<String, (String, String)> = HashMap::new();
+    for line in receiver.lines() {
+        let first = by_source.entry(line.source.clone()).or_insert_with(|| (line.key.clone(), line.digest.clone()));
+        assert_eq!(*first, (line.key.clone(), line.digest.clone()), "{}", line.source);
+        assert!(keys.contains(&line.key));
+    }
+    assert_eq!(by_source.len(), sent as usize);
+}
+
+#[tokio::test]
+async fn a_kill_after_the_poll_loses_and_doubles_nothing() {
+    survives_kills_at("ingest.after_poll").await;
+}
+
+#[tokio::test]
+async fn a_kill_before_the_commit_loses_and_doubles_nothing() {
+    survives_kills_at("ingest.before_commit").await;
+}
+
+#[tokio::test]
+async fn a_kill_after_the_commit_loses_and_doubles_nothing() {
+    survives_kills_at("ingest.after_commit").await;
+}
+
+#[tokio::test]
+async fn a_kill_after_the_claim_loses_and_doubles_nothing() {
+    survives_kills_at("claim.after").await;
+}
+
+#[tokio::test]
+async fn a_kill_after_the_receiver_accepted_loses_and_doubles_nothing() {
+    survives_kills_at("send.after_response").await;
+}
+
+#[tokio::test]
+async fn a_kill_before_the_settlement_loses_and_doubles_nothing() {
+    survives_kills_at("settle.before").await;
+}
+
+#[tokio::test]
+async fn a_rolling_restart_repeats_nothing() {
+    let (topic, database, receiver) = (Topic::new(3).await, TestDatabase::new().await, TestReceiver::start().await);
+    let config = Config::new(&topic, &database, &receiver);
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    let mut sent = 0;
+    for _ in 0..3 {
+        topic.send_orders(sent..sent + 300);
+        sent += 300;
+        let wanted = sent as usize - 200;
+        eventually("work is under way", PATIENCE, async || (receiver.applied() > wanted).then_some(())).await;
+        // The next one starts before the last one goes, as a deployment does it.
+        let next = Relay::start(&config);
+        assert_eq!(relay.stop().await, Some(0));
+        relay = next;
+    }
+    eventually("every order is applied", PATIENCE, async || (receiver.applied() == sent as usize).then_some(())).await;
+    assert_eq!(relay.stop().await, Some(0));
+    assert_eq!(receiver.lines().len(), sent as usize, "requests, each order once");
+}
