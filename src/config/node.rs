@@ -161,7 +161,7 @@ enum Open {
 struct Builder<'a> {
     file: &'a Arc<str>,
     problems: &'a mut Problems,
-    anchors: HashMap<usize, Node>,
+    anchors: HashMap<usize, (Node, usize)>,
     stack: Vec<Open>,
     nodes: usize,
     root: Option<Node>,
@@ -192,8 +192,16 @@ impl Builder<'_> {
                 }
                 None => true,
             },
-            Event::Alias(id) => match self.anchors.get(&id).cloned() {
-                Some(node) => self.finish(node, 0),
+            // The copy is counted before it is made: a small file must not become a huge tree.
+            Event::Alias(id) => match self.anchors.get(&id) {
+                Some((_, size)) if self.nodes + size > MOST_NODES => {
+                    self.give_up(place, "too many nodes once aliases are expanded")
+                }
+                Some((node, size)) => {
+                    let (node, size) = (node.clone(), *size);
+                    self.nodes += size;
+                    self.finish(node, 0)
+                }
                 None => self.give_up(place, "an alias inside its own anchor"),
             },
             Event::DocumentStart(..) if self.root.is_some() => {
@@ -204,12 +212,13 @@ impl Builder<'_> {
     }
 
     fn finish(&mut self, node: Node, anchor: usize) -> bool {
-        self.nodes += count(&node);
+        self.nodes += 1;
         if self.nodes > MOST_NODES {
-            return self.give_up(node.place, "too many nodes once aliases are expanded");
+            return self.give_up(node.place, "too many nodes");
         }
         if anchor != 0 {
-            self.anchors.insert(anchor, node.clone());
+            let size = count(&node);
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         match self.stack.last_mut() {
             None => self.root = Some(node),
@@ -251,11 +260,11 @@ impl Builder<'_> {
     }
 }
 
-/// Only alias targets have more than one node here; everything else is counted as it closes.
+/// All nodes of a tree. Only anchors are counted this way; everything else is counted as it closes.
 fn count(node: &Node) -> usize {
     match &node.content {
         Content::Scalar(_) => 1,
-        Content::List(items) => 1 + items.len(),
-        Content::Map(entries) => 1 + entries.len(),
+        Content::List(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Content::Map(entries) => 1 + entries.iter().map(|entry| count(&entry.value)).sum::<usize>(),
     }
 }

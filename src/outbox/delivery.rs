@@ -23,18 +23,27 @@ pub struct Delivery {
     pub in_doubt: u64,
 }
 
-/// Cursors of a workflow whose delivery this process may take.
-pub async fn free(
-    database: &Database,
-    workflow: &str,
-    process: ProcessId,
-    lease: Duration,
-) -> Result<Vec<CursorId>, Error> {
+/// What a look around found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Deliveries that this process may take.
+    pub free: Vec<CursorId>,
+    /// Its own, with events that wait in the outbox.
+    pub waiting: Vec<CursorId>,
+}
+
+/// The poll behind every wake-up: whatever notice was lost, this finds it.
+pub async fn look(database: &Database, workflow: &str, process: ProcessId, lease: Duration) -> Result<Found, Error> {
     let lease = lease.as_secs_f64();
     let parameters = [text(&workflow), uuid(&process), float8(&lease)];
     let file = include_str!("../../sql/relay/deliverable.sql");
     let rows = database.query(Purpose::Claim, file, &parameters).await?;
-    Ok(rows.iter().map(|row| CursorId(row.get("cursor"))).collect())
+    let mut found = Found::default();
+    for row in rows {
+        let list = if row.get("mine") { &mut found.waiting } else { &mut found.free };
+        list.push(CursorId(row.get("cursor")));
+    }
+    Ok(found)
 }
 
 /// Takes one delivery and puts in doubt what its last owner left. `None`: somebody else was faster.

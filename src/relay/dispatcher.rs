@@ -23,13 +23,11 @@ use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
 const POLL: Duration = Duration::from_millis(250);
-/// Looking for free deliveries and for retries that another process left costs a statement each.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// What comes back from work that ran beside the loop.
 pub(super) enum Message {
     Finished(Box<Finished>),
-    Taken(Vec<Delivery>),
+    Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
     Extended { asked: Vec<CursorId>, kept: Option<Vec<Kept>>, lease_until: Instant },
     Released(CursorId),
     Waiting { cursor: CursorId, epoch: i64, limit: i64, claim: Option<Claim> },
@@ -148,7 +146,7 @@ impl Dispatcher {
             self.extend();
         }
         if now >= self.next_look_at && !self.stopping {
-            self.next_look_at = now + LOOK_AROUND;
+            self.next_look_at = now + POLL;
             self.look_for_deliveries();
         }
         self.claim_retries(now);
@@ -188,7 +186,7 @@ impl Dispatcher {
     fn take_in(&mut self, message: Message) {
         match message {
             Message::Finished(finished) => self.finish(*finished),
-            Message::Taken(deliveries) => self.taken(deliveries),
+            Message::Looked { taken, waiting } => self.looked(taken, &waiting),
             Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
             Message::Released(cursor) => {
                 self.windows.remove(&cursor);

@@ -9,14 +9,15 @@ use super::window::Window;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
 use crate::outbox::claim::{self, Claim};
-use crate::outbox::delivery::{self, Delivery, Kept};
+use crate::outbox::delivery::{self, Delivery, Found, Kept};
 use crate::outbox::handoff::Desk;
 
 /// How many waiting events one claim reads.
 const RANGE_EVENTS: usize = 1_000;
 
 impl Dispatcher {
-    /// Takes deliveries that are free: those of partitions this process reads, and those that nobody comes for.
+    /// Takes deliveries that are free (those of partitions this process reads, and those that nobody comes for), and
+    /// finds events that wait without anybody having said so.
     pub(super) fn look_for_deliveries(&mut self) {
         if self.looking {
             return;
@@ -26,25 +27,36 @@ impl Dispatcher {
         tokio::spawn(async move {
             let lease = workflow.delivery.lease;
             let mut taken = Vec::new();
-            match delivery::free(&shared.database, &workflow.id, shared.process, lease).await {
-                Ok(cursors) => {
-                    for cursor in cursors {
-                        match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
-                            Ok(delivery) => taken.extend(delivery),
-                            Err(error) => {
-                                warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed");
-                            }
-                        }
+            let found = match delivery::look(&shared.database, &workflow.id, shared.process, lease).await {
+                Ok(found) => found,
+                Err(error) => {
+                    warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
+                    Found::default()
+                }
+            };
+            for cursor in found.free {
+                match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
+                    Ok(delivery) => taken.extend(delivery),
+                    Err(error) => {
+                        warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed");
                     }
                 }
-                Err(error) => warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed"),
             }
-            let _ = messages.send(Message::Taken(taken));
+            let _ = messages.send(Message::Looked { taken, waiting: found.waiting });
         });
     }
 
-    pub(super) fn taken(&mut self, deliveries: Vec<Delivery>) {
+    pub(super) fn looked(&mut self, taken: Vec<Delivery>, waiting: &[CursorId]) {
         self.looking = false;
+        for cursor in waiting {
+            if let Some(window) = self.windows.get_mut(cursor) {
+                window.may_wait = true;
+            }
+        }
+        self.taken(taken);
+    }
+
+    fn taken(&mut self, deliveries: Vec<Delivery>) {
         for delivery in deliveries {
             if delivery.in_doubt > 0 {
                 self.metrics.in_doubt.inc_by(delivery.in_doubt);

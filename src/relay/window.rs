@@ -39,7 +39,8 @@ impl Window {
             cursor: delivery.cursor,
             epoch: delivery.epoch,
             lease_until: delivery.lease_until,
-            may_wait: delivery.claimed_to < delivery.next_offset,
+            // Events may have been appended between taking the delivery and knowing that we hold it.
+            may_wait: true,
             claiming: false,
             releasing: false,
             leaving: false,

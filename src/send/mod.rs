@@ -27,6 +27,9 @@ const KEPT_BYTES: usize = 1_024;
 /// Once the status is known, the rest of the answer may take this long: it changes nothing any more.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long after the deadline an answer is taken that was already on this machine.
+const ARRIVED_PATIENCE: Duration = Duration::from_millis(20);
+
 /// One attempt, over.
 pub struct Attempt {
     pub outcome: Outcome,
@@ -95,7 +98,13 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
         return Sent::Failed(failed(Outcome::NeverSent(Trouble::Timeout), "too late to send".to_owned()));
     }
     crate::failpoint!("send.before");
-    match tokio::time::timeout_at(deadline, connection.sender.try_send_request(request)).await {
+    let mut exchange = std::pin::pin!(connection.sender.try_send_request(request));
+    let answered = match tokio::time::timeout_at(deadline, &mut exchange).await {
+        Ok(result) => Ok(result),
+        // An answer that has already arrived is known, whatever the timer says: this process may have been stopped.
+        Err(_) => tokio::time::timeout(ARRIVED_PATIENCE, exchange).await,
+    };
+    match answered {
         Ok(Ok(response)) => Sent::Answered(response),
         Ok(Err(mut error)) => match error.take_message() {
             Some(request) => Sent::NotTaken(request),

@@ -43,19 +43,55 @@ fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
         ("bad indentation", "workflows:\n  - id: a\n bad: [\n".to_owned(), &["c.yaml:", "not valid YAML"]),
         ("unknown key", workflow("    retrys: 3\n"), &["c.yaml:6:5", "unknown key `retrys`", "allowed: id, formerId"]),
         ("misspelt key", workflow("").replace("topics", "topic"), &["c.yaml:3:14", "did you mean `topics`?"]),
-        ("duplicate key", workflow("    paused: true\n    paused: false\n"), &["c.yaml:7:5", "duplicate key `paused`", "line 6"]),
+        (
+            "duplicate key",
+            workflow("    paused: true\n    paused: false\n"),
+            &["c.yaml:7:5", "duplicate key `paused`", "line 6"],
+        ),
         ("wrong type", workflow("    paused: often\n"), &["c.yaml:6:13", "`often`", "allowed: true or false"]),
-        ("bad enum", valid.replace("exactly-once", "exactly"), &["c.yaml:5:27", "`exactly`", "at-most-once, at-least-once, idempotent-keys, exactly-once"]),
+        (
+            "bad enum",
+            valid.replace("exactly-once", "exactly"),
+            &["c.yaml:5:27", "`exactly`", "at-most-once, at-least-once, idempotent-keys, exactly-once"],
+        ),
         ("bad duration", workflow("    retention: 3 weeks\n"), &["c.yaml:6:16", "`3 weeks`", "30d"]),
         ("bad id", valid.replace("id: orders", "id: Orders!"), &["c.yaml:2:9", "`Orders!`", "[a-z0-9]"]),
         ("missing topics", valid.replace("topics: [orders]", ""), &["c.yaml:3:13", "`source.topics` is missing"]),
-        ("missing url", valid.replace("url: \"https://erp.example.com/events\"", ""), &["c.yaml:4:15", "`endpoint.url` is missing"]),
-        ("two workflows of one id", format!("{valid}{}", valid.replace("workflows:\n", "")), &["c.yaml:6:9", "`orders` is used twice", "c.yaml:2:9"]),
-        ("guarantee without its mechanism", valid.replace("exactly-once}", "exactly-once, mechanism: kafka-offsets}"), &["c.yaml:5:52", "one transaction", "transactional-outbox"]),
-        ("lease below timeout", valid.replace("exactly-once}", "exactly-once, lease: 5s}"), &["c.yaml:5:48", "longer than endpoint.timeout"]),
-        ("forbidden librdkafka property", format!("kafka: {{properties: {{enable.auto.commit: true}}}}\n{valid}"), &["c.yaml:1:43", "enable.auto.commit", "guarantee"]),
-        ("a literal secret", valid.replace("events\"}", "events\", auth: {bearer: {token: abc}}}"), &["c.yaml:4:76", "${NAME}"]),
-        ("a function that differs between runs", workflow("    filter: '.at < now'\n"), &["c.yaml:6:13", "`now` is refused"]),
+        (
+            "missing url",
+            valid.replace("url: \"https://erp.example.com/events\"", ""),
+            &["c.yaml:4:15", "`endpoint.url` is missing"],
+        ),
+        (
+            "two workflows of one id",
+            format!("{valid}{}", valid.replace("workflows:\n", "")),
+            &["c.yaml:6:9", "`orders` is used twice", "c.yaml:2:9"],
+        ),
+        (
+            "guarantee without its mechanism",
+            valid.replace("exactly-once}", "exactly-once, mechanism: kafka-offsets}"),
+            &["c.yaml:5:52", "one transaction", "transactional-outbox"],
+        ),
+        (
+            "lease below timeout",
+            valid.replace("exactly-once}", "exactly-once, lease: 5s}"),
+            &["c.yaml:5:48", "longer than endpoint.timeout"],
+        ),
+        (
+            "forbidden librdkafka property",
+            format!("kafka: {{properties: {{enable.auto.commit: true}}}}\n{valid}"),
+            &["c.yaml:1:42", "enable.auto.commit", "guarantee"],
+        ),
+        (
+            "a literal secret",
+            valid.replace("events\"}", "events\", auth: {bearer: {token: abc}}}"),
+            &["c.yaml:4:78", "${NAME}"],
+        ),
+        (
+            "a function that differs between runs",
+            workflow("    filter: '.at < now'\n"),
+            &["c.yaml:6:13", "`now` is refused"],
+        ),
     ];
     for (name, yaml, wanted) in cases {
         let (code, text) = validate(&yaml);

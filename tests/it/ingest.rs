@@ -42,7 +42,8 @@ async fn records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on()
     let reasons: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(reasons, [("invalid".to_owned(), 5), ("too_large".to_owned(), 1)]);
     // The raw bytes are kept whole.
-    let kept: Vec<u8> = database.query("select body from oncebox.dead_letter where record_offset = 1", &[]).await[0].get(0);
+    let kept: Vec<u8> =
+        database.query("select body from oncebox.dead_letter where record_offset = 1", &[]).await[0].get(0);
     assert_eq!(kept, b"\xff\xfe");
     // The tombstone is on the ledger, and every offset has one disposition.
     assert_eq!(database.count("select count(*) from oncebox.ledger where 6::bigint <@ tombstones").await, 1);

@@ -46,7 +46,8 @@ async fn two_processes_share_the_work_and_double_nothing() {
 
 #[tokio::test]
 async fn a_process_stopped_past_lease_and_session_is_fenced_and_its_late_answer_counts() {
-    // The first request of each of two orders hangs until long after the lease; one then succeeds, one fails.
+    // The first request of each of two orders is answered while its sender is stopped: one well, one badly. The second,
+    // of whoever took over, is answered long after.
     let (topic, database, receiver) = setup(|seen| {
         let body = String::from_utf8_lossy(&seen.body).into_owned();
         let late = |answer| Answer::After(Duration::from_secs(3), Box::new(answer));
@@ -137,7 +138,9 @@ async fn every_answer_means_what_the_table_says() {
     let expected = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (8, 2), (9, 3)];
     assert_eq!(requests, expected.into_iter().collect());
     assert_eq!(receiver.applied(), 8);
-    for (outcome, wanted) in [("in_progress", 1.0), ("http_3xx", 1.0), ("throttled", 1.0), ("rejected", 1.0), ("timeout", 1.0)] {
+    for (outcome, wanted) in
+        [("in_progress", 1.0), ("http_3xx", 1.0), ("throttled", 1.0), ("rejected", 1.0), ("timeout", 1.0)]
+    {
         let counted = relay.metric("oncebox_attempts_total", &format!("outcome=\"{outcome}\"")).await;
         assert_eq!(counted, Some(wanted), "{outcome}");
     }
@@ -208,7 +211,10 @@ async fn a_dead_letter_is_listed_shown_and_replayed_once_with_its_key() {
     let id = listed[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(listed[0]["reason"], "rejected");
     let (_, shown) = run(&["dead-letters", "show", &id]);
-    assert!(shown.contains("attempt  1") && shown.contains("rejected 400") && shown.contains("OrderChanged"), "{shown}");
+    assert!(
+        shown.contains("attempt  1") && shown.contains("rejected 400") && shown.contains("OrderChanged"),
+        "{shown}"
+    );
     broken.store(0, Ordering::Release);
     assert_eq!(run(&["dead-letters", "replay", &id]).0, Some(0));
     eventually("the replay is applied", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;

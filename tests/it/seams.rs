@@ -44,7 +44,8 @@ async fn survives_kills_at(seam: &str) {
     drop(relay);
 
     // I1, I2: each record has its one event, under one place.
-    let rows = database.query("select cursor, record_offset, event_index, generation, key from oncebox.outbox", &[]).await;
+    let rows =
+        database.query("select cursor, record_offset, event_index, generation, key from oncebox.outbox", &[]).await;
     let places: HashSet<(i64, i64, i32, i32)> =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect();
     assert_eq!(rows.len(), sent as usize, "rows in the outbox");

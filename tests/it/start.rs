@@ -97,10 +97,8 @@ async fn without_postgres_or_kafka_it_waits_and_says_for_what() {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        eventually(wanted, PATIENCE, async || {
-            std::fs::read_to_string(&log).unwrap().contains(wanted).then_some(())
-        })
-        .await;
+        eventually(wanted, PATIENCE, async || std::fs::read_to_string(&log).unwrap().contains(wanted).then_some(()))
+            .await;
         assert!(child.try_wait().unwrap().is_none(), "it waits");
         let _ = child.kill();
         let _ = child.wait();

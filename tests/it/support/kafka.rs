@@ -38,6 +38,17 @@ impl Topic {
         }
         let results = admin().create_topics([&topic], &AdminOptions::new()).await.expect("create topic");
         results.into_iter().for_each(|result| drop(result.expect("topic is created")));
+        Self::existing(name)
+    }
+
+    /// Nothing while the name is still taken by a topic that is being deleted.
+    pub async fn try_named(name: &str, partitions: i32) -> Option<Self> {
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let results = admin().create_topics([&topic], &AdminOptions::new()).await.ok()?;
+        results.into_iter().all(|result| result.is_ok()).then(|| Self::existing(name.to_owned()))
+    }
+
+    fn existing(name: String) -> Self {
         let producer =
             client().set("linger.ms", "5").set("message.max.bytes", "10000000").create().expect("a producer");
         Self { name, producer }
