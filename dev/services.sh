@@ -93,8 +93,9 @@ postgres_up() {
     echo "$data" >"$dev/postgres.dir"
   fi
   if [ ! -f "$data/PG_VERSION" ]; then
-    as_postgres "$bin/initdb" -D "$data" -U oncebox --auth=trust --encoding=UTF8 --locale=C >"$dev/initdb.log" 2>&1 ||
-      { cat "$dev/initdb.log" >&2; return 1; }
+    head -c 18 /dev/urandom | base64 | tr '+/' '-_' >"$dev/postgres.password"
+    as_postgres "$bin/initdb" -D "$data" -U oncebox --auth=scram-sha-256 --pwfile=/dev/stdin --encoding=UTF8 \
+      --locale=C <"$dev/postgres.password" >"$dev/initdb.log" 2>&1 || { cat "$dev/initdb.log" >&2; return 1; }
   fi
   port=$(free_port)
   echo "$port" >"$dev/postgres.port"
@@ -111,7 +112,7 @@ postgres_ready() { "$1/pg_isready" -q -h 127.0.0.1 -p "$2" -U oncebox -d postgre
 postgres_down() {
   stop "$dev/postgres.pid" INT
   if [ -f "$dev/postgres.dir" ]; then rm -rf "$(cat "$dev/postgres.dir")"; fi
-  rm -f "$dev/postgres.dir" "$dev/postgres.port" "$dev/postgres.log" "$dev/initdb.log"
+  rm -f "$dev/postgres.dir" "$dev/postgres.port" "$dev/postgres.password" "$dev/postgres.log" "$dev/initdb.log"
 }
 
 # --- Kafka -----------------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ up() {
 
 write_env() {
   local database=$given_database brokers=$given_brokers
-  [ -n "$database" ] || database="postgresql://oncebox@127.0.0.1:$(cat "$dev/postgres.port")/postgres"
+  [ -n "$database" ] || database="postgresql://oncebox:$(cat "$dev/postgres.password")@127.0.0.1:$(cat "$dev/postgres.port")/postgres"
   [ -n "$brokers" ] || brokers="127.0.0.1:$(cat "$dev/kafka.port")"
   printf 'export DATABASE_URL=%q\nexport KAFKA_BROKERS=%q\n' "$database" "$brokers" >"$dev/env"
 }

@@ -177,7 +177,7 @@ fn written(value: &Val) -> Result<String, Rejection> {
     String::from_utf8(out).map_err(|_| Rejection::OutputNotJson)
 }
 
-/// The text of the value that a JSON pointer names: strings as they are, anything else as its JSON. Null is missing.
+/// The JSON of the value that a JSON pointer names. Null is missing.
 pub fn pointed(value: &Decoded<'_>, pointer: &str) -> Option<String> {
     let Decoded::Json(text) = value else { return None };
     let mut here = read::parse_single(text.as_bytes()).ok()?;
@@ -191,8 +191,7 @@ pub fn pointed(value: &Decoded<'_>, pointer: &str) -> Option<String> {
     }
     match here {
         Val::Null => None,
-        Val::TStr(text) => String::from_utf8(text.to_vec()).ok().map(|text| format!("s{text}")),
-        other => written(&other).ok().map(|json| format!("j{json}")),
+        found => written(&found).ok(),
     }
 }
 

@@ -117,11 +117,11 @@ impl Keys {
         change: Option<&Change<'_>>,
         value: &Decoded<'_>,
     ) -> Self {
-        let named: Option<Vec<(String, Vec<u8>)>> =
+        let named: Option<Vec<Pairs>> =
             format.fields.iter().map(|field| resolve(field, record, origin, change, value)).collect();
         let fell_back = named.is_none();
         let parts = match named {
-            Some(parts) if !parts.is_empty() => parts,
+            Some(parts) if !parts.is_empty() => parts.into_iter().flatten().collect(),
             Some(_) | None => coordinates(record, origin),
         };
         let mut components = vec![VERSION.as_bytes().to_vec(), format.namespace.as_bytes().to_vec()];
@@ -147,55 +147,55 @@ impl Keys {
     }
 }
 
-fn coordinates(record: &Record, origin: &Origin) -> Vec<(String, Vec<u8>)> {
-    [
-        ("cluster", origin.cluster.to_string()),
-        ("topicId", origin.topic_id.to_string()),
-        ("partition", origin.partition.to_string()),
-        ("offset", record.offset.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.into_bytes()))
-    .to_vec()
+/// Names and values, in order.
+type Pairs = Vec<(String, Vec<u8>)>;
+
+fn pair(name: &str, value: impl Into<Vec<u8>>) -> (String, Vec<u8>) {
+    (name.to_owned(), value.into())
 }
 
+fn coordinates(record: &Record, origin: &Origin) -> Pairs {
+    vec![
+        pair("cluster", &*origin.cluster),
+        pair("topicId", &*origin.topic_id),
+        pair("partition", origin.partition.to_string()),
+        pair("offset", record.offset.to_string()),
+    ]
+}
+
+/// What one placeholder contributes; nothing at all when what it names is missing.
 fn resolve(
     field: &Field,
     record: &Record,
     origin: &Origin,
     change: Option<&Change<'_>>,
     value: &Decoded<'_>,
-) -> Option<(String, Vec<u8>)> {
-    let text = |name: &str, value: Option<&String>| Some((name.to_owned(), value?.clone().into_bytes()));
+) -> Option<Pairs> {
+    let one = |name: &str, value: Vec<u8>| Some(vec![pair(name, value)]);
     match field {
-        Field::Database => text("database", change?.database.as_ref()),
-        Field::Schema => text("schema", change?.schema.as_ref()),
+        Field::Database => one("database", change?.database.clone()?.into()),
+        Field::Schema => one("schema", change?.schema.clone()?.into()),
         Field::Table => {
             let change = change?;
-            let table = match (&change.schema, &change.table) {
-                (Some(schema), Some(table)) => format!("{}:{schema}{table}", schema.len()),
-                (None, Some(table)) => table.clone(),
-                (_, None) => return None,
-            };
-            text("table", Some(&table))
+            let schema = change.schema.iter().map(|schema| pair("schema", schema.as_str()));
+            let table = pair("table", change.table.clone()?);
+            Some(schema.chain([table]).collect())
         }
-        Field::PrimaryKey => Some(("primaryKey".to_owned(), primary_key(record)?)),
+        Field::PrimaryKey => one("primaryKey", primary_key(record)?),
         Field::ChangeVersion => {
-            let change = change?;
-            if change.position.is_empty() {
-                return None;
-            }
-            let parts = change.position.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
-            let op = change.op.as_deref().unwrap_or_default();
-            Some(("changeVersion".to_owned(), encode_components(parts.chain([&b"op"[..], op.as_bytes()]))))
+            let change = change.filter(|change| !change.position.is_empty())?;
+            let position = change.position.iter().map(|(name, value)| pair(name, value.as_str()));
+            let op = pair("op", change.op.as_deref().unwrap_or_default());
+            Some(position.chain([op]).collect())
         }
-        Field::Key => Some(("key".to_owned(), record.key.clone()?)),
-        Field::Topic => Some(("topic".to_owned(), origin.topic.as_bytes().to_vec())),
-        Field::Partition => Some(("partition".to_owned(), origin.partition.to_string().into_bytes())),
-        Field::Offset => Some(("offset".to_owned(), record.offset.to_string().into_bytes())),
-        Field::Pointer(pointer) => Some((pointer.clone(), super::jq::pointed(value, pointer)?.into_bytes())),
+        Field::Key => one("key", record.key.clone()?),
+        Field::Topic => one("topic", origin.topic.as_bytes().to_vec()),
+        Field::Partition => one("partition", origin.partition.to_string().into()),
+        Field::Offset => one("offset", record.offset.to_string().into()),
+        Field::Pointer(pointer) => one(pointer, super::jq::pointed(value, pointer)?.into()),
         Field::Header(name) => {
             let (_, value) = record.headers.iter().rev().find(|(n, _)| n == name.as_bytes())?;
-            Some((format!("header.{name}"), value.clone()?))
+            one(&format!("header.{name}"), value.clone()?)
         }
     }
 }

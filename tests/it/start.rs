@@ -1,24 +1,28 @@
 //! Bad starts: each ends in one clear sentence, or in waiting that says what it waits for.
 
-use std::process::Command;
 use std::time::Duration;
 
-use crate::support::process::Config;
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+use crate::support::process::{Config, command};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
 
 async fn config() -> (Config, TestDatabase, Topic, TestReceiver) {
     let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
     (Config::new(&topic, &database, &receiver), database, topic, receiver)
 }
 
-/// Runs with an altered configuration; the exit code and what it said.
+/// Runs to its end; the exit code and what it said.
 async fn run(yaml: &str) -> (Option<i32>, String) {
+    run_on(yaml, &services().database_url).await
+}
+
+async fn run_on(yaml: &str, database_url: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.yaml");
     std::fs::write(&path, yaml).unwrap();
     let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_oncebox"))
         .args(["run", "--config"])
         .arg(&path)
+        .env("DATABASE_URL", database_url)
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -69,9 +73,22 @@ async fn a_taken_port_is_named() {
 #[tokio::test]
 async fn a_database_that_does_not_exist_is_named() {
     let (config, _database, _topic, _receiver) = config().await;
-    let (code, text) = run(&config.yaml(0).replace("/postgres\"", "/nowhere\"")).await;
+    let url = services().database_url.replace("/postgres", "/nowhere");
+    let (code, text) = run_on(&config.yaml(0), &url).await;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("Postgres refuses") && text.contains("nowhere"), "{text}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_named_and_not_shown() {
+    let (config, _database, _topic, _receiver) = config().await;
+    let url: url::Url = services().database_url.parse().expect("a URL");
+    let mut wrong = url.clone();
+    wrong.set_password(Some("wr0ng-canary")).expect("a URL with a password");
+    let (code, text) = run_on(&config.yaml(0), wrong.as_str()).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("Postgres refuses") && text.contains("password authentication failed"), "{text}");
+    assert!(!text.contains("canary"), "{text}");
 }
 
 #[tokio::test]
@@ -91,7 +108,7 @@ async fn without_postgres_or_kafka_it_waits_and_says_for_what() {
             let migrated = crate::support::process::oncebox(&["migrate"], &path);
             assert!(migrated.status.success());
         }
-        let mut child = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        let mut child = command()
             .args(["run", "--config"])
             .arg(&path)
             .stderr(std::fs::File::create(&log).unwrap())

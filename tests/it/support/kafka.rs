@@ -49,8 +49,12 @@ impl Topic {
     }
 
     fn existing(name: String) -> Self {
-        let producer =
-            client().set("linger.ms", "5").set("message.max.bytes", "10000000").create().expect("a producer");
+        let producer = client()
+            .set("topic.metadata.refresh.interval.ms", "500")
+            .set("linger.ms", "5")
+            .set("message.max.bytes", "10000000")
+            .create()
+            .expect("a producer");
         Self { name, producer }
     }
 

@@ -48,7 +48,7 @@ kafka:
   brokers: {brokers}
   groupPrefix: {schema}
   properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
-postgres: {{url: "{database}", schema: {schema}}}
+postgres: {{url: "${{DATABASE_URL}}", schema: {schema}}}
 admin: {{listen: "127.0.0.1:{port}"}}
 egress: {{allow: {egress}}}
 shutdownGrace: 10s
@@ -69,7 +69,6 @@ workflows:
     {extra}
 "#,
             brokers = services().brokers,
-            database = services().database_url,
             schema = self.schema,
             workflow = self.workflow,
             topic = self.topic,
@@ -93,14 +92,16 @@ pub struct Relay {
     folder: tempfile::TempDir,
 }
 
+/// The binary, with the services in its environment.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.env("DATABASE_URL", &services().database_url).env("KAFKA_BROKERS", &services().brokers);
+    command
+}
+
 /// Runs a verb with this configuration to its end.
 pub fn oncebox(arguments: &[&str], config: &std::path::Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_oncebox"))
-        .args(arguments)
-        .arg("--config")
-        .arg(config)
-        .output()
-        .expect("oncebox starts")
+    command().args(arguments).arg("--config").arg(config).output().expect("oncebox starts")
 }
 
 fn free_port() -> u16 {
@@ -121,7 +122,7 @@ impl Relay {
         let migrated = oncebox(&["migrate"], &path);
         assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        let child = command()
             .args(["run", "--config"])
             .arg(&path)
             .env("FAILPOINTS", failpoints)
