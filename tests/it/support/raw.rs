@@ -34,7 +34,7 @@ pub fn produce_with_header<C: ClientContext>(
         fields[1].u.mem =
             sys::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr: value.as_ptr().cast_mut().cast(), size: value.len() };
         fields[2].vtype = sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS;
-        fields[2].u.i = sys::RD_KAFKA_MSG_F_COPY as i32;
+        fields[2].u.i = sys::RD_KAFKA_MSG_F_COPY;
         fields[3].vtype = sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS;
         fields[3].u.headers = headers;
         let error = sys::rd_kafka_produceva(client.native_ptr(), fields.as_ptr(), fields.len());
