@@ -112,6 +112,7 @@ create table oncebox.done (
     state text not null,
     sends integer not null,
     status integer,
+    body_bytes integer not null default 0,
     at timestamptz not null,
     primary key (cursor, record_offset, event_index, generation, day),
     constraint known_state check (state in ('completed', 'cancelled', 'discarded'))

@@ -1,20 +1,24 @@
 -- Claim first attempts that waited in the outbox: the next events of one cursor, whole records, in offset order.
 -- Called by outbox::claim::waiting. $1 cursor, $2 delivery epoch, $3 claimed_to as known, $4 limit.
 -- The rows hang on the cursor's move, which fails when another process has taken the delivery. claimed_to moves to what
--- this snapshot saw, never to a newer next_offset. standing: whether the claim is where the caller believes. Index: the outbox partitions' primary keys, in order.
+-- this snapshot saw, never to a newer next_offset; a last record that the limit may have cut stays for the next claim.
+-- standing: whether the claim is where the caller believes. full: whether the limit was reached. Index: the outbox
+-- partitions' primary keys, in order, read once and no further than the limit.
 with seen as materialized (
-    select next_offset, generation, delivery_epoch = $2 and claimed_to = $3 as standing
+    select next_offset, generation, topic, partition, delivery_epoch = $2 and claimed_to = $3 as standing
       from oncebox.cursor where id = $1
 ),
 waiting as materialized (
-    select o.record_offset
+    select o.record_offset, o.event_index, o.generation, o.day, o.key, o.event_type, o.content_type, o.traceparent,
+           o.source_at, o.body
       from oncebox.outbox as o
      where o.cursor = $1 and o.record_offset >= $3 and o.generation = (select generation from seen)
      order by o.record_offset, o.event_index
      limit $4
 ),
-reach as (
-    select case when count(*) < $4 then (select next_offset from seen) else max(record_offset) + 1 end as upto
+reach as materialized (
+    select count(*) = $4 as cut,
+           case when count(*) = $4 then max(record_offset) else (select next_offset from seen) end as upto
       from waiting
 ),
 moved as (
@@ -22,13 +26,12 @@ moved as (
        set claimed_to = reach.upto
       from reach
      where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to = $3 and reach.upto > $3
- returning c.claimed_to, c.topic, c.partition, c.generation
+ returning c.claimed_to
 )
-select seen.standing, moved.claimed_to, moved.topic, moved.partition, o.record_offset, o.event_index, o.generation, o.day,
-       o.key, o.event_type, o.content_type, o.traceparent, o.source_at, o.body
+select seen.standing, reach.cut, seen.topic, seen.partition, moved.claimed_to, w.record_offset, w.event_index,
+       w.generation, w.day, w.key, w.event_type, w.content_type, w.traceparent, w.source_at, w.body
   from seen
+ cross join reach
   left join moved on true
-  left join oncebox.outbox as o
-    on o.cursor = $1 and o.record_offset >= $3 and o.record_offset < moved.claimed_to
-   and o.generation = moved.generation
- order by o.record_offset, o.event_index;
+  left join waiting as w on w.record_offset < moved.claimed_to
+ order by w.record_offset, w.event_index;

@@ -22,6 +22,8 @@ pub enum Claim {
         events: Vec<Event>,
     },
     Nothing,
+    /// One record has more events than the limit: ask for more at once.
+    TooNarrow,
     /// The claimed range or the epoch is not what this process believes.
     Astray,
 }
@@ -38,7 +40,11 @@ pub async fn waiting(
     crate::failpoint!("claim.after");
     let Some(first) = rows.first() else { return Ok(Claim::Astray) };
     let Some(claimed_to) = first.get::<_, Option<i64>>("claimed_to") else {
-        return Ok(if first.get("standing") { Claim::Nothing } else { Claim::Astray });
+        return Ok(match (first.get("standing"), first.get("cut")) {
+            (true, false) => Claim::Nothing,
+            (true, true) => Claim::TooNarrow,
+            (false, _) => Claim::Astray,
+        });
     };
     // A range without events is one row without an event.
     let events = rows.iter().filter(|row| row.get::<_, Option<i64>>("record_offset").is_some());

@@ -68,23 +68,75 @@ pub enum Settled {
     AlreadyDone,
 }
 
+impl Settled {
+    fn of(first: bool, in_time: bool) -> Self {
+        match (first, in_time) {
+            (true, true) => Self::Recorded,
+            (true, false) => Self::Late,
+            (false, _) => Self::AlreadyDone,
+        }
+    }
+}
+
 fn as_i32(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// Writes deliveries down: first attempts and retries each by their own statement.
 pub async fn completed(
     database: &Database,
     process: ProcessId,
     batch: &[Completion],
 ) -> Result<HashMap<Place, Settled>, Error> {
-    let mut batch: Vec<&Completion> = batch.iter().collect();
-    batch.sort_by_key(|completion| completion.event.place);
+    let mut sorted: Vec<&Completion> = batch.iter().collect();
+    sorted.sort_by_key(|completion| completion.event.place);
+    let (retries, firsts): (Vec<&Completion>, Vec<&Completion>) = sorted.into_iter().partition(|c| c.right.is_retry());
+    let mut settled = HashMap::with_capacity(batch.len());
+    if !firsts.is_empty() {
+        settled.extend(completed_first(database, process, &firsts).await?);
+    }
+    if !retries.is_empty() {
+        settled.extend(completed_retry(database, &retries).await?);
+    }
+    Ok(settled)
+}
+
+async fn completed_first(
+    database: &Database,
+    process: ProcessId,
+    batch: &[&Completion],
+) -> Result<Vec<(Place, Settled)>, Error> {
     let places = Places::of(batch.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(batch);
+    let cursors = places.distinct_cursors();
+    let parameters = [
+        int8s(&places.cursors),
+        int8s(&places.offsets),
+        int4s(&places.indexes),
+        int4s(&places.generations),
+        dates(&places.days),
+        int4s(&statuses),
+        int4s(&bytes),
+        uuid(&process),
+        int8s(&cursors),
+    ];
+    let file = include_str!("../../sql/relay/settle_completed.sql");
+    let rows = database.query(Purpose::Settle, file, &parameters).await?;
+    let (held, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("epoch").is_some());
+    let held: HashSet<(i64, i64)> = held.iter().map(|row| (row.get("cursor"), row.get("epoch"))).collect();
+    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let judged = batch.iter().map(|c| {
+        let in_time = held.contains(&(c.event.place.cursor.0, c.right.fence()));
+        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
+    });
+    Ok(judged.collect())
+}
+
+async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<(Place, Settled)>, Error> {
+    let places = Places::of(batch.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(batch);
     let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
-    let statuses: Vec<i32> = batch.iter().map(|c| i32::from(c.status)).collect();
-    let fences: Vec<i64> = batch.iter().map(|c| c.right.fence()).collect();
-    let bytes: Vec<i64> = batch.iter().map(|c| c.event.body_bytes as i64).collect();
-    let retried: Vec<bool> = batch.iter().map(|c| c.right.is_retry()).collect();
+    let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
         int8s(&places.offsets),
@@ -93,22 +145,24 @@ pub async fn completed(
         dates(&places.days),
         int4s(&sends),
         int4s(&statuses),
-        int8s(&fences),
-        int8s(&bytes),
-        booleans(&retried),
-        uuid(&process),
+        int4s(&bytes),
+        int8s(&cursors),
     ];
-    let file = include_str!("../../sql/relay/settle_completed.sql");
+    let file = include_str!("../../sql/relay/settle_retried.sql");
     let rows = database.query(Purpose::Settle, file, &parameters).await?;
-    let settled = rows.iter().map(|row| {
-        let settled = match (row.get("first"), row.get("late")) {
-            (true, false) => Settled::Recorded,
-            (true, true) => Settled::Late,
-            (false, _) => Settled::AlreadyDone,
-        };
-        (place(row), settled)
+    let (cleared, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
+    let fences: HashMap<Place, i64> = cleared.into_iter().map(|row| (place(row), row.get("fence"))).collect();
+    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let judged = batch.iter().map(|c| {
+        let in_time = fences.get(&c.event.place) == Some(&c.right.fence());
+        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
     });
-    Ok(settled.collect())
+    Ok(judged.collect())
+}
+
+fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<i32>, Vec<i32>) {
+    let bytes = |c: &&Completion| i32::try_from(c.event.body_bytes).unwrap_or(i32::MAX);
+    (batch.iter().map(|c| i32::from(c.status)).collect(), batch.iter().map(bytes).collect())
 }
 
 /// An attempt that did not deliver, as it is kept.
@@ -296,6 +350,13 @@ struct Places {
 }
 
 impl Places {
+    fn distinct_cursors(&self) -> Vec<i64> {
+        let mut cursors = self.cursors.clone();
+        cursors.sort_unstable();
+        cursors.dedup();
+        cursors
+    }
+
     fn of<'a>(events: impl Iterator<Item = &'a EventRef> + Clone) -> Self {
         Self {
             cursors: events.clone().map(|e| e.place.cursor.0).collect(),

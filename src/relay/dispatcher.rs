@@ -30,7 +30,7 @@ pub(super) enum Message {
     Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
     Extended { asked: Vec<CursorId>, kept: Option<Vec<Kept>>, lease_until: Instant },
     Released(CursorId),
-    Waiting { cursor: CursorId, epoch: i64, limit: i64, claim: Option<Claim> },
+    Waiting { cursor: CursorId, epoch: i64, claim: Option<Claim> },
     Retries { slots: usize, retries: Vec<Retry>, next_due: Option<Duration> },
 }
 
@@ -192,7 +192,7 @@ impl Dispatcher {
                 self.windows.remove(&cursor);
                 super::settler::tell(&self.shared.database, &self.workflow.id);
             }
-            Message::Waiting { cursor, epoch, limit, claim } => self.claimed(cursor, epoch, limit, claim),
+            Message::Waiting { cursor, epoch, claim } => self.claimed(cursor, epoch, claim),
             Message::Retries { slots, retries, next_due } => self.retries_claimed(slots, retries, next_due),
         }
     }

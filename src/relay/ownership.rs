@@ -14,6 +14,8 @@ use crate::outbox::handoff::Desk;
 
 /// How many waiting events one claim reads.
 const RANGE_EVENTS: usize = 1_000;
+/// More than one record can make.
+const WIDEST_RANGE: usize = 20_000;
 
 impl Dispatcher {
     /// Takes deliveries that are free (those of partitions this process reads, and those that nobody comes for), and
@@ -175,16 +177,20 @@ impl Dispatcher {
         }
         let ahead: usize = self.windows.values().map(Window::outstanding).sum();
         let mut room = self.most_ahead().saturating_sub(ahead);
-        for window in self.windows.values_mut() {
+        // Few large claims: planning one costs as much as reading hundreds of rows.
+        if room < self.most_ahead() / 2 {
+            return;
+        }
+        let mut windows: Vec<&mut Window> = self.windows.values_mut().filter(|window| window.may_claim()).collect();
+        windows.sort_by_key(|window| window.claimed_at);
+        for window in windows {
             if room == 0 {
                 return;
             }
-            if !window.may_wait || window.claiming || window.releasing {
-                continue;
-            }
             window.claiming = true;
-            let limit = room.min(RANGE_EVENTS);
-            room -= limit;
+            window.claimed_at = Instant::now();
+            let limit = room.min(RANGE_EVENTS).max(window.claim_limit);
+            room = room.saturating_sub(limit);
             let limit = i64::try_from(limit).expect("a range is small");
             let (cursor, epoch, claimed_to) = (window.cursor, window.epoch, window.claimed_to());
             let (database, messages, id) =
@@ -197,23 +203,26 @@ impl Dispatcher {
                         None
                     }
                 };
-                let _ = messages.send(Message::Waiting { cursor, epoch, limit, claim });
+                let _ = messages.send(Message::Waiting { cursor, epoch, claim });
             });
         }
     }
 
-    pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, limit: i64, claim: Option<Claim>) {
+    pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, claim: Option<Claim>) {
         let Some(window) = self.windows.get_mut(&cursor).filter(|window| window.epoch == epoch) else { return };
         window.claiming = false;
         match claim {
             // Came too late to be started: never sent, so given back with the rest.
             Some(Claim::Range { .. }) if window.releasing => {}
             Some(Claim::Range { claimed_to, events }) => {
-                window.may_wait = events.len() as i64 >= limit;
+                // What was read may have been cut by the limit: asked again until nothing comes.
+                window.may_wait = !events.is_empty();
+                window.claim_limit = 0;
                 window.accept(claimed_to, events);
                 self.turns.push_back(cursor);
             }
             Some(Claim::Nothing) => window.may_wait = false,
+            Some(Claim::TooNarrow) => window.claim_limit = WIDEST_RANGE,
             // The range is not what we believe, after a lost reply for one: the delivery is given back and taken anew,
             // which sorts out what belongs to whom.
             Some(Claim::Astray) => self.release(cursor),

@@ -17,6 +17,10 @@ pub struct Window {
     pub lease_until: Instant,
     /// Events may wait in the outbox behind what is claimed.
     pub may_wait: bool,
+    /// How many events the next claim must ask for at least.
+    pub claim_limit: usize,
+    /// When the last claim began: whoever waited longest is next.
+    pub claimed_at: Instant,
     /// A claim is under way.
     pub claiming: bool,
     /// No new claims and no new records; let go once all that was started is settled.
@@ -41,6 +45,8 @@ impl Window {
             lease_until: delivery.lease_until,
             // Events may have been appended between taking the delivery and knowing that we hold it.
             may_wait: true,
+            claim_limit: 0,
+            claimed_at: Instant::now(),
             claiming: false,
             releasing: false,
             leaving: false,
@@ -80,6 +86,11 @@ impl Window {
             let next = self.early.swap_remove(at);
             self.accept(next.to, next.events);
         }
+    }
+
+    /// Whether waiting events can be asked for.
+    pub fn may_claim(&self) -> bool {
+        self.may_wait && !self.claiming && !self.releasing
     }
 
     pub fn has_queued(&self) -> bool {

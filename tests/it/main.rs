@@ -2,6 +2,7 @@
 
 mod config;
 mod ingest;
+mod postgres;
 mod relay;
 mod seams;
 mod start;

@@ -19,6 +19,7 @@ pub struct Config {
     pub extra: String,
     pub kafka: String,
     pub egress: String,
+    pub postgres: String,
     pub timeout: &'static str,
     pub lease: &'static str,
 }
@@ -36,6 +37,7 @@ impl Config {
             extra: String::new(),
             kafka: String::new(),
             egress: "[127.0.0.0/8]".to_owned(),
+            postgres: String::new(),
             timeout: "1s",
             lease: "3s",
         }
@@ -48,7 +50,7 @@ kafka:
   brokers: {brokers}
   groupPrefix: {schema}
   properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
-postgres: {{url: "${{DATABASE_URL}}", schema: {schema}}}
+postgres: {{url: "${{DATABASE_URL}}", schema: {schema}, {postgres}}}
 admin: {{listen: "127.0.0.1:{port}"}}
 egress: {{allow: {egress}}}
 shutdownGrace: 10s
@@ -75,6 +77,7 @@ workflows:
             url = self.url,
             kafka = self.kafka,
             egress = self.egress,
+            postgres = self.postgres,
             source = self.source,
             delivery = self.delivery,
             endpoint = self.endpoint,
@@ -115,17 +118,23 @@ impl Relay {
 
     /// `failpoints` as the `fail` crate reads them: `name=abort;other=panic`.
     pub fn start_with(config: &Config, failpoints: &str) -> Self {
+        Self::start_in(config, failpoints, &[])
+    }
+
+    pub fn start_in(config: &Config, failpoints: &str, environment: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let port = free_port();
         let path = folder.path().join("oncebox.yaml");
         std::fs::write(&path, config.yaml(port)).expect("the configuration is written");
-        let migrated = oncebox(&["migrate"], &path);
+        let variables = environment.iter().copied();
+        let migrated = command().args(["migrate", "--config"]).arg(&path).envs(variables).output().expect("it starts");
         assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let child = command()
             .args(["run", "--config"])
             .arg(&path)
             .env("FAILPOINTS", failpoints)
+            .envs(environment.iter().copied())
             .env("ONCEBOX_LOG", std::env::var("ONCEBOX_LOG").unwrap_or_else(|_| "info".to_owned()))
             .stderr(log)
             .stdout(Stdio::null())

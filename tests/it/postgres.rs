@@ -1,0 +1,153 @@
+//! Postgres as platforms run it: behind a pooler in transaction mode, and with certificates that are checked.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::support::process::{Config, command};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
+
+/// A server of a test's own, ended with it.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+fn listening(port: u16) -> bool {
+    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// Servers refuse to run as root; files must then belong to whoever runs them.
+fn unprivileged(program: &str, folder: &std::path::Path) -> Command {
+    let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
+    if !root {
+        return Command::new(program);
+    }
+    let _ = Command::new("chown").arg("-R").arg("nobody").arg(folder).status();
+    let mut command = Command::new("runuser");
+    command.args(["-u", "nobody", "--", program]);
+    command
+}
+
+#[tokio::test]
+async fn everything_works_behind_pgbouncer_in_transaction_mode() {
+    if Command::new("pgbouncer").arg("--version").output().is_err() {
+        eprintln!("skipped: pgbouncer is not installed (make test installs it where it can)");
+        return;
+    }
+    let url: url::Url = services().database_url.parse().expect("a URL");
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let (user, password) = (url.username(), url.password().unwrap_or_default());
+    let ini = format!(
+        "[databases]\n* = host={host} port={server} user={user} password={password}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 8\nunix_socket_dir =\n",
+        host = url.host_str().unwrap_or("127.0.0.1"),
+        server = url.port().unwrap_or(5432),
+    );
+    let path = folder.path().join("pgbouncer.ini");
+    std::fs::write(&path, ini).expect("written");
+    let _ = Command::new("chmod").arg("755").arg(folder.path()).status();
+    let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+    let pooler = unprivileged("pgbouncer", folder.path()).arg(&path).stdout(Stdio::null()).stderr(log).spawn();
+    let _pooler = Server(pooler.expect("pgbouncer starts"));
+    eventually("pgbouncer listens", PATIENCE, async || listening(port).then_some(())).await;
+
+    let (topic, database, receiver) = (Topic::new(3).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut pooled = url.clone();
+    pooled.set_port(Some(port)).expect("a URL");
+    pooled.set_query(Some("sslmode=disable"));
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.postgres = "directUrl: \"${DIRECT_URL}\"".to_owned();
+    let relay = Relay::start_in(&config, "", &[("DATABASE_URL", pooled.as_str()), ("DIRECT_URL", url.as_str())]);
+    topic.send_orders(0..500);
+    eventually("all is applied", PATIENCE, async || (receiver.applied() == 500).then_some(())).await;
+    eventually("all is settled", PATIENCE, async || {
+        (database.count("select count(*) from oncebox.done").await == 500).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.lines().len(), 500);
+    drop(relay);
+}
+
+#[tokio::test]
+async fn tls_is_verified_as_far_as_it_is_asked_for() {
+    let Some(bin) = postgres_bin() else {
+        eprintln!("skipped: no PostgreSQL server binaries on this machine");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let _ = Command::new("chmod").arg("755").arg(folder.path()).status();
+    let data = folder.path().join("data");
+    let run = |command: &mut Command| {
+        let output = command.output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    std::fs::create_dir(&data).expect("a folder");
+    run(unprivileged(&format!("{bin}/initdb"), folder.path()).args(["-U", "u", "--auth=trust", "-D"]).arg(&data));
+    let (cert, key) = (data.join("server.crt"), data.join("server.key"));
+    // Its name is db.internal: right for verify-ca, wrong for verify-full by address.
+    run(unprivileged("openssl", folder.path())
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=db.internal"])
+        .args(["-addext", "subjectAltName=DNS:db.internal,DNS:localhost", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert));
+    let _ = Command::new("chmod").arg("600").arg(&key).status();
+    let ca = folder.path().join("ca.crt");
+    std::fs::copy(&cert, &ca).expect("copied");
+    let port = free_port();
+    let server = unprivileged(&format!("{bin}/postgres"), folder.path())
+        .arg("-D")
+        .arg(&data)
+        .args([
+            "-p",
+            &port.to_string(),
+            "-c",
+            "ssl=on",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "listen_addresses=127.0.0.1",
+        ])
+        .stderr(Stdio::null())
+        .spawn();
+    let _server = Server(server.expect("Postgres starts"));
+    eventually("Postgres listens", PATIENCE, async || listening(port).then_some(())).await;
+
+    let migrate = |host: &str, tls: &str| {
+        let yaml = format!(
+            "postgres: {{url: \"postgresql://u@{host}:{port}/postgres\", tls: {tls}}}\nworkflows:\n  - {{id: a, source: {{topics: [t]}}, \
+             endpoint: {{url: \"https://example.com\"}}}}\n"
+        );
+        let path = folder.path().join("c.yaml");
+        std::fs::write(&path, yaml).expect("written");
+        let output = command().args(["migrate", "--config"]).arg(&path).output().expect("oncebox starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let ca = ca.display();
+    eventually("Postgres answers", PATIENCE, async || migrate("127.0.0.1", "{mode: require}").0.then_some(())).await;
+    for (host, tls, wanted) in [
+        ("127.0.0.1", "{mode: disable}".to_owned(), true),
+        ("127.0.0.1", "{mode: prefer}".to_owned(), true),
+        ("127.0.0.1", format!("{{mode: verify-ca, ca: \"{ca}\"}}"), true),
+        ("127.0.0.1", format!("{{mode: verify-full, ca: \"{ca}\"}}"), false),
+        ("localhost", format!("{{mode: verify-full, ca: \"{ca}\"}}"), true),
+        ("127.0.0.1", "{mode: verify-ca}".to_owned(), false),
+    ] {
+        let (worked, text) = migrate(host, &tls);
+        assert_eq!(worked, wanted, "{host} {tls}: {text}");
+    }
+}
+
+fn postgres_bin() -> Option<String> {
+    let folders = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let bins = folders.flatten().map(|entry| entry.path().join("bin"));
+    bins.filter(|bin| bin.join("initdb").exists()).max().map(|bin| bin.display().to_string())
+}
