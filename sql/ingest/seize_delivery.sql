@@ -14,4 +14,4 @@ update oncebox.cursor as c
    set delivery_epoch = seized.epoch
   from seized
  where c.id = seized.cursor
-returning c.workflow, seized.settled_to, c.claimed_to;
+returning c.workflow, seized.epoch, seized.settled_to, c.claimed_to;

@@ -1,6 +1,7 @@
 -- What the last delivery owner had claimed and nobody has settled is in doubt: it goes to retry, one attempt counted.
 -- Called by outbox::delivery::take, second statement, so that it sees all that was committed before the lock was had.
--- $1 cursor, $2 workflow, $3 settled_to, $4 claimed_to. Index: primary keys, bounded by the range in every table.
+-- $1 cursor, $2 workflow, $3 settled_to, $4 claimed_to, $5 the new epoch: above the one these were sent under, so that
+-- the fence never falls for a key. Index: primary keys, bounded by the range in every table.
 with lost as materialized (
     select o.cursor, o.record_offset, o.event_index, o.generation, o.day
       from oncebox.outbox as o
@@ -19,7 +20,7 @@ doubted as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
             first_attempt_at)
-    select l.cursor, l.record_offset, l.event_index, l.generation, l.day, $2, 'retryable', 1, 1, 0,
+    select l.cursor, l.record_offset, l.event_index, l.generation, l.day, $2, 'retryable', 1, 1, $5,
            clock_timestamp(), true, clock_timestamp()
       from lost as l
         on conflict do nothing

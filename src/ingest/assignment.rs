@@ -96,6 +96,9 @@ impl Resolver<'_> {
     }
 
     fn describe(&self, names: &[String]) -> Result<HashMap<String, Topic>, Error> {
+        if self.cluster.starts_with(native::MOCK_CLUSTER) {
+            return native::mock_topics(self.consumer.client(), names, ASK_KAFKA).map_err(Error::Describe);
+        }
         native::describe_topics(self.consumer.client(), names, ASK_KAFKA).map_err(Error::Describe)
     }
 

@@ -142,7 +142,7 @@ impl Context {
         }
         for Assigned { holding, taken } in assigned {
             let key = (holding.origin.topic.to_string(), holding.origin.partition);
-            self.shared.watched.hold(&self.workflow.id, &holding.origin);
+            self.shared.watched.hold(&self.workflow.id, &holding);
             debug!(
                 workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset = taken.next_offset,
                 epoch = taken.epoch, "partition taken"

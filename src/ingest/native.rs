@@ -85,6 +85,27 @@ pub fn describe_topics<C: ClientContext>(
     }
 }
 
+/// How the cluster id of librdkafka's mock cluster begins: the demo's stand-in where no broker can be had.
+pub const MOCK_CLUSTER: &str = "mockCluster";
+
+/// Topics of a mock cluster, which has no controller to describe them and never re-creates one.
+pub fn mock_topics<C: ClientContext>(
+    client: &Client<C>,
+    names: &[String],
+    timeout: Duration,
+) -> Result<HashMap<String, Topic>, DescribeError> {
+    let mut found = HashMap::new();
+    for name in names {
+        let metadata =
+            client.fetch_metadata(Some(name), timeout).map_err(|error| DescribeError::Refused(error.to_string()))?;
+        for topic in metadata.topics() {
+            let partitions = topic.partitions().iter().map(rdkafka::metadata::MetadataPartition::id).collect();
+            found.insert(topic.name().to_owned(), Topic { id: format!("mock-{}", topic.name()), partitions });
+        }
+    }
+    Ok(found)
+}
+
 /// Copies the topics out of an answer.
 ///
 /// # Safety

@@ -4,7 +4,7 @@
 //! librdkafka does not notice that a topic was deleted and created again when the new log is longer than the old.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
@@ -12,9 +12,11 @@ use tracing::{debug, warn};
 
 use super::native;
 use crate::config::Kafka;
+use crate::event::CursorId;
 use crate::observe::Metrics;
 use crate::outbox::Database;
-use crate::outbox::gauges;
+use crate::outbox::append::Holding;
+use crate::outbox::gauges::{self, CursorOffset};
 use crate::transform::Origin;
 
 const EVERY: Duration = Duration::from_secs(5);
@@ -25,6 +27,7 @@ const ASK_KAFKA: Duration = Duration::from_secs(3);
 pub struct Watched {
     topics: Mutex<HashMap<WorkflowTopic, HeldTopic>>,
     changed: Mutex<HashSet<Arc<str>>>,
+    holdings: Mutex<HashMap<CursorId, Weak<Holding>>>,
 }
 
 /// A workflow's id and a topic's name.
@@ -33,7 +36,12 @@ type WorkflowTopic = (Arc<str>, Arc<str>);
 type HeldTopic = (Arc<str>, HashSet<i32>);
 
 impl Watched {
-    pub fn hold(&self, workflow: &Arc<str>, origin: &Origin) {
+    pub fn hold(&self, workflow: &Arc<str>, holding: &Arc<Holding>) {
+        let origin = &holding.origin;
+        let mut holdings = self.holdings.lock().expect("no holder of this lock panics");
+        holdings.retain(|_, known| known.strong_count() > 0);
+        holdings.insert(holding.cursor, Arc::downgrade(holding));
+        drop(holdings);
         let mut topics = self.topics.lock().expect("no holder of this lock panics");
         let key = (Arc::clone(workflow), Arc::clone(&origin.topic));
         let entry = topics.entry(key).or_insert_with(|| (Arc::clone(&origin.topic_id), HashSet::new()));
@@ -63,6 +71,17 @@ impl Watched {
             if described.get(&**topic).is_some_and(|now| now.id != **id) {
                 warn!(workflow = %workflow, topic = %topic, "the topic was deleted and created again");
                 self.changed.lock().expect("no holder of this lock panics").insert(Arc::clone(workflow));
+            }
+        }
+    }
+
+    /// A cursor under another epoch was moved by an operator, or taken by another process: what is read is not ours.
+    fn compare_epochs(&self, cursors: &[CursorOffset]) {
+        let holdings = self.holdings.lock().expect("no holder of this lock panics");
+        for cursor in cursors {
+            let holding = holdings.get(&cursor.id).and_then(Weak::upgrade);
+            if let Some(holding) = holding.filter(|holding| holding.epoch < cursor.owner_epoch) {
+                holding.lose();
             }
         }
     }
@@ -111,7 +130,9 @@ impl Watch {
     /// A log that cannot be asked has no gauge: absent rather than stale.
     fn measure_lag(&self, client: &BaseConsumer<DefaultConsumerContext>, workflow: &Arc<str>) {
         let offsets = self.runtime.block_on(gauges::offsets(&self.database, workflow, &self.cluster));
-        for cursor in offsets.unwrap_or_default() {
+        let offsets = offsets.unwrap_or_default();
+        self.watched.compare_epochs(&offsets);
+        for cursor in offsets {
             let partition = cursor.partition.to_string();
             let labels = [&**workflow, &cursor.topic, &partition];
             match client.fetch_watermarks(&cursor.topic, cursor.partition, ASK_KAFKA) {

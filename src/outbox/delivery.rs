@@ -65,13 +65,14 @@ pub async fn take(
     let parameters = [int8(&cursor.0), uuid(&process), float8(&seconds)];
     let rows = transaction.query_typed(&database.schema.text(take), &parameters).await.map_err(failed(take))?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let (settled_to, claimed_to): (i64, i64) = (row.get("settled_to"), row.get("claimed_to"));
-    let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to)];
+    let (epoch, settled_to, claimed_to): (i64, i64, i64) =
+        (row.get("epoch"), row.get("settled_to"), row.get("claimed_to"));
+    let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
     let lost = transaction.query_typed(&database.schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
     let in_doubt: i64 = lost.first().map_or(0, |row| row.get("in_doubt"));
     let delivery = Delivery {
         cursor,
-        epoch: row.get("epoch"),
+        epoch,
         // All below claimed_to is now in done or in retry.
         settled_to: claimed_to,
         claimed_to,

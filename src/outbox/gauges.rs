@@ -3,6 +3,7 @@
 
 use super::sql::text;
 use super::{Database, Error, Purpose};
+use crate::event::CursorId;
 
 /// One workflow's figures, the same whichever process asks.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -56,6 +57,8 @@ pub async fn read(database: &Database, workflow: &str) -> Result<Figures, Error>
 /// Where one cursor stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CursorOffset {
+    pub id: CursorId,
+    pub owner_epoch: i64,
     pub topic: String,
     pub topic_id: String,
     pub partition: i32,
@@ -68,6 +71,8 @@ pub async fn offsets(database: &Database, workflow: &str, cluster: &str) -> Resu
     Ok(rows
         .iter()
         .map(|row| CursorOffset {
+            id: CursorId(row.get("id")),
+            owner_epoch: row.get("owner_epoch"),
             topic: row.get("topic"),
             topic_id: row.get("topic_id"),
             partition: row.get("partition"),

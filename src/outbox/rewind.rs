@@ -17,9 +17,9 @@ pub async fn rewind(database: &Database, gap: &Gap, action: &str) -> Result<(), 
     let text_of = |file| database.schema.text(file);
     let rows = transaction.query_typed(&text_of(lock), &[int8(&gap.cursor.0)]).await.map_err(failed(lock))?;
     let Some(row) = rows.first() else { return Ok(()) };
-    let (workflow, settled_to, claimed_to): (String, i64, i64) =
-        (row.get("workflow"), row.get("settled_to"), row.get("claimed_to"));
-    let parameters = [int8(&gap.cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to)];
+    let (workflow, epoch): (String, i64) = (row.get("workflow"), row.get("epoch"));
+    let (settled_to, claimed_to): (i64, i64) = (row.get("settled_to"), row.get("claimed_to"));
+    let parameters = [int8(&gap.cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
     transaction.query_typed(&text_of(rescue), &parameters).await.map_err(failed(rescue))?;
     let reason = gap.reason.as_str();
     let parameters = [int8(&gap.cursor.0), int8(&gap.to), text(&reason), text(&action)];

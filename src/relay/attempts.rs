@@ -79,11 +79,11 @@ impl Dispatcher {
         self.unsettled += 1;
         self.metrics.in_flight.inc();
         let connection = self.idle.pop();
-        let (target, messages) = (self.target.clone(), self.messages.clone());
-        let request = self.template.request(&job.event, job.tries.sends, job.right.fence());
+        let (target, template, messages) = (self.target.clone(), self.template.clone(), self.messages.clone());
         let timeout = self.workflow.endpoint.timeout;
         tokio::spawn(async move {
             let began = Instant::now();
+            let request = template.request(&job.event, job.tries.sends, job.right.fence());
             let attempt = send::attempt(&target, connection, request, timeout).await;
             crate::failpoint!("send.after_response");
             let _ = messages.send(Message::Finished(Box::new(Finished { job, attempt, began })));

@@ -46,7 +46,7 @@ pub(super) struct Dispatcher {
     pub stopping: bool,
 
     pub windows: HashMap<CursorId, Window>,
-    /// Cursors with queued events, in turn.
+    /// Cursors with queued events, in turn, each once.
     pub turns: VecDeque<CursorId>,
     pub has_room: Arc<AtomicBool>,
 
@@ -202,8 +202,11 @@ impl Dispatcher {
             News::HandOff(hand_off) => {
                 let cursor = hand_off.cursor;
                 if let Some(window) = self.windows.get_mut(&cursor) {
+                    let in_turn = window.has_queued();
                     window.hand_off(hand_off);
-                    self.turns.push_back(cursor);
+                    if !in_turn && window.has_queued() {
+                        self.turns.push_back(cursor);
+                    }
                 }
             }
             News::Waiting(cursor) => {

@@ -218,8 +218,11 @@ impl Dispatcher {
                 // What was read may have been cut by the limit: asked again until nothing comes.
                 window.may_wait = !events.is_empty();
                 window.claim_limit = 0;
+                let in_turn = window.has_queued();
                 window.accept(claimed_to, events);
-                self.turns.push_back(cursor);
+                if !in_turn && window.has_queued() {
+                    self.turns.push_back(cursor);
+                }
             }
             Some(Claim::Nothing) => window.may_wait = false,
             Some(Claim::TooNarrow) => window.claim_limit = WIDEST_RANGE,

@@ -34,6 +34,8 @@ pub struct Window {
     early: Vec<HandOff>,
     /// Offsets with events that are neither done nor in retry, and how many.
     open: BTreeMap<i64, u32>,
+    /// The sum of `open`.
+    outstanding: usize,
     last_started: Option<i64>,
 }
 
@@ -55,6 +57,7 @@ impl Window {
             queue: VecDeque::new(),
             early: Vec::new(),
             open: BTreeMap::new(),
+            outstanding: 0,
             last_started: None,
         }
     }
@@ -81,6 +84,7 @@ impl Window {
         for event in &events {
             *self.open.entry(event.place.offset).or_default() += 1;
         }
+        self.outstanding += events.len();
         self.queue.extend(events);
         if let Some(at) = self.early.iter().position(|early| early.from == self.claimed_to) {
             let next = self.early.swap_remove(at);
@@ -107,6 +111,7 @@ impl Window {
     pub fn settle(&mut self, place: Place) {
         if let Some(count) = self.open.get_mut(&place.offset) {
             *count -= 1;
+            self.outstanding -= 1;
             if *count == 0 {
                 self.open.remove(&place.offset);
             }
@@ -115,7 +120,7 @@ impl Window {
 
     /// Claimed events that are not settled yet.
     pub fn outstanding(&self) -> usize {
-        self.open.values().map(|count| *count as usize).sum()
+        self.outstanding
     }
 
     /// The first offset with an event that is neither done nor in retry.

@@ -207,3 +207,50 @@ async fn too_much_waiting_pauses_the_reader() {
     open.store(true, std::sync::atomic::Ordering::Release);
     applied(&receiver, 20_000).await;
 }
+
+#[tokio::test]
+async fn a_record_that_kills_the_process_becomes_a_dead_letter_and_its_neighbours_are_delivered() {
+    let (topic, database, receiver) = setup(1).await;
+    for id in 0..5 {
+        let value = format!(r#"{{"id":{id},"endless":{}}}"#, id == 2);
+        topic.send_raw(Some(0), Some(b"k"), Some(value.as_bytes()), None);
+    }
+    topic.flush();
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.extra = "transform: 'if .endless then last(range(1e18)) else {id} end'".to_owned();
+    config.kafka = "group.instance.id: poison".to_owned();
+    for _ in 0..8 {
+        let mut relay = Relay::start(&config);
+        let dead = "select count(*) from oncebox.dead_letter where record_offset = 2 and reason = 'invalid'";
+        let over = eventually("the record is dead, or the process", PATIENCE, async || match relay.has_ended() {
+            true => Some(false),
+            false => (database.count(dead).await == 1).then_some(true),
+        })
+        .await;
+        if over {
+            applied(&receiver, 4).await;
+            let detail: String = database.query("select detail from oncebox.dead_letter", &[]).await[0].get(0);
+            assert!(detail.contains("died"), "{detail}");
+            return;
+        }
+        assert!(relay.log().contains("longer than 5s"), "the log names the record");
+    }
+    panic!("the record was never given up");
+}
+
+#[tokio::test]
+async fn moving_back_reads_again_with_the_same_keys_and_loses_nothing_that_waited() {
+    let (topic, database, receiver) = setup(1).await;
+    topic.send_orders(0..30);
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    applied(&receiver, 30).await;
+    let output = oncebox(&["offsets", "set", "orders", "--to", "10"], &relay.config_path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    eventually("the last twenty come again", PATIENCE, async || (receiver.lines().len() == 50).then_some(())).await;
+    assert_eq!(receiver.applied(), 30, "under the same keys");
+    let again: Vec<String> = receiver.lines().iter().skip(30).map(|line| line.event.clone()).collect();
+    assert!(again.iter().all(|event| event.ends_with(".r1000")), "{again:?}");
+    let gap = &database.query("select from_offset, to_offset, reason from oncebox.gap", &[]).await[0];
+    assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (30, 10, "operator"));
+    assert_eq!(database.count("select count(*) from oncebox.audit where action = 'offsets set'").await, 1);
+}

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use crate::support::process::{Config, command};
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services, skip};
 
 /// A server of a test's own, ended with it.
 struct Server(Child);
@@ -38,7 +38,7 @@ fn unprivileged(program: &str, folder: &std::path::Path) -> Command {
 #[tokio::test]
 async fn everything_works_behind_pgbouncer_in_transaction_mode() {
     if Command::new("pgbouncer").arg("--version").output().is_err() {
-        eprintln!("skipped: pgbouncer is not installed (make test installs it where it can)");
+        skip("everything_works_behind_pgbouncer_in_transaction_mode", "pgbouncer is not installed");
         return;
     }
     let url: url::Url = services().database_url.parse().expect("a URL");
@@ -79,7 +79,7 @@ async fn everything_works_behind_pgbouncer_in_transaction_mode() {
 #[tokio::test]
 async fn tls_is_verified_as_far_as_it_is_asked_for() {
     let Some(bin) = postgres_bin() else {
-        eprintln!("skipped: no PostgreSQL server binaries on this machine");
+        skip("tls_is_verified_as_far_as_it_is_asked_for", "no PostgreSQL server binaries on this machine");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");

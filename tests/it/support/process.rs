@@ -162,6 +162,10 @@ impl Relay {
         let _ = self.child.wait();
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the process can be asked").is_some()
+    }
+
     /// Waits for the process to end by itself.
     pub async fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
         let child = &mut self.child;
