@@ -16,13 +16,15 @@ Everything is still running. Copy and paste:
    echo '{{\"id\": 999001, \"amount\": 12.50}}' | {program} produce --brokers {brokers} --topic {topic}
 2. see its request
    tail -n 1 {folder}/receiver.jsonl
-3. break the receiver, produce another
-   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 422}}'
+3. break the receiver, and produce another
+   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 503}}'
    echo '{{\"id\": 999002, \"amount\": 99.00}}' | {program} produce --brokers {brokers} --topic {topic}
-4. watch what became of it (422 is a refusal; with 503 it would be tried again), then mend the receiver
+4. watch it being tried again, then let the receiver refuse it for good: it becomes a dead letter
+   tail -n 3 {folder}/receiver.jsonl
+   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 422}}'
    {program} dead-letters list --config {config}
+5. mend the receiver and replay the dead letter, with the id that the list shows
    curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{}}'
-5. replay the dead letter, with the id of step 4
    {program} dead-letters replay --config {config} ID
 
 Stop it all with: kill {relay} {receiver}"
