@@ -19,8 +19,8 @@
 //! 8. [`relay::settler`] and [`outbox::settle`] write it down: done, to be tried again, or dead.
 //! 9. [`dead_letter`]: what was given up, to be looked at and replayed.
 //!
-//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`run`] (starts and drains all
-//! stages), [`upkeep`] (gauges, operators' decisions), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
+//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`preflight`] and [`run`] (check,
+//! start and drain all stages), [`upkeep`] (gauges, operators' decisions), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
 
 pub mod config;
 pub mod dead_letter;
@@ -35,6 +35,7 @@ pub mod admin;
 pub mod cli;
 pub mod demo;
 pub mod observe;
+pub mod preflight;
 pub mod receiver;
 pub mod run;
 pub mod upkeep;

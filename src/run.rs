@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tracing::{info, warn};
@@ -17,19 +16,18 @@ use tracing::{info, warn};
 use crate::admin::{self, Readiness};
 use crate::config::{Config, Workflow};
 use crate::event::{ProcessId, WorkflowState};
+use crate::ingest;
 use crate::ingest::watch::{Watch, Watched};
 use crate::ingest::workers::Workers;
-use crate::ingest::{self, settings};
 use crate::observe::{Metrics, chain};
 use crate::outbox::handoff::Desks;
-use crate::outbox::migrate::{self, Fit};
 use crate::outbox::writer::Writer;
 use crate::outbox::{Database, notify, partitions, workflow};
+use crate::preflight;
 use crate::relay::{self, Settler};
 use crate::send::egress::Rules;
 use crate::upkeep;
 
-const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
 const WRITER_QUEUE: usize = 256;
 
 /// Runs until `stop` resolves, then drains. Returns once everything that was started has ended.
@@ -43,11 +41,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
     let database = Database::new(&config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
     tokio::pin!(stop);
     tokio::select! {
-        checked = check_database(&database) => checked?,
+        checked = preflight::check_database(&database) => checked?,
         () = &mut stop => return Ok(()),
     }
     let cluster = tokio::select! {
-        cluster = cluster_id(&config) => cluster?,
+        cluster = preflight::cluster_id(&config) => cluster?,
         () = &mut stop => return Ok(()),
     };
     for workflow in &config.workflows {
@@ -65,55 +63,6 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
     admin.abort();
     info!("stopped");
     Ok(())
-}
-
-/// Waits for a Postgres that is away, and ends with one sentence at what waiting cannot mend.
-async fn check_database(database: &Database) -> anyhow::Result<()> {
-    loop {
-        match migrate::fit(database).await {
-            Ok(Fit::Fits) => break,
-            Ok(Fit::TooOld { version: 0 }) => bail!("the database has no Oncebox schema yet: run `oncebox migrate`"),
-            Ok(Fit::TooOld { version }) => bail!(
-                "the database schema is version {version}, this binary needs {}: run `oncebox migrate`",
-                migrate::BINARY_VERSION
-            ),
-            Ok(Fit::TooNew { oldest_binary }) => bail!(
-                "the database schema needs a binary of version {oldest_binary} or newer, this one is {}: upgrade it",
-                migrate::BINARY_VERSION
-            ),
-            Err(error) if error.may_pass() => {
-                warn!(error = %chain(&error), "waiting for Postgres");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            Err(error) => bail!("Postgres refuses: {}", chain(&error)),
-        }
-    }
-    let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
-    if !off.is_empty() {
-        bail!(
-            "Postgres runs with {} off, so it can lose what it committed: no guarantee holds there",
-            off.join(" and ")
-        );
-    }
-    Ok(())
-}
-
-/// The namespace of keys and cursors: configured, or what the brokers report.
-async fn cluster_id(config: &Config) -> anyhow::Result<Arc<str>> {
-    if let Some(cluster) = &config.kafka.cluster {
-        return Ok(cluster.as_str().into());
-    }
-    let client: BaseConsumer = settings::client(&config.kafka).create().context("the Kafka settings cannot be used")?;
-    let client = Arc::new(client);
-    loop {
-        let asked = Arc::clone(&client);
-        let answer = tokio::task::spawn_blocking(move || asked.client().fetch_cluster_id(CLUSTER_ID_LIMIT)).await?;
-        match answer.filter(|id| !id.is_empty()) {
-            Some(id) => return Ok(id.into()),
-            None => warn!(brokers = %config.kafka.brokers, "waiting for Kafka"),
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
 }
 
 /// Everything that runs.
@@ -185,7 +134,7 @@ impl Process {
         };
         let mut followed = Vec::new();
         for workflow in &config.workflows {
-            let parts = Followed::new(workflow);
+            let parts = Followed::new(workflow, &watched);
             readiness.await_joined(&workflow.id, &parts.joined);
             process.start_workflow(workflow, &reading, &sending, &parts, (&heard, &stopped))?;
             followed.push(parts.followed);
@@ -287,12 +236,13 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(workflow: &Arc<Workflow>) -> Self {
+    fn new(workflow: &Arc<Workflow>, watched: &Arc<Watched>) -> Self {
         let followed = upkeep::Followed {
             workflow: Arc::clone(workflow),
             state: watch::channel(WorkflowState::Running).0,
             pressure: Arc::default(),
             owners: Arc::new(AtomicUsize::new(1)),
+            watched: Arc::clone(watched),
         };
         Self { followed, assigned: Arc::default(), joined: Arc::default() }
     }

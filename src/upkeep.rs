@@ -10,6 +10,7 @@ use tracing::{debug, error, warn};
 
 use crate::config::Workflow;
 use crate::event::WorkflowState;
+use crate::ingest::watch::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::append::Holding;
 use crate::outbox::gauges::{self, Figures};
@@ -23,6 +24,7 @@ pub struct Followed {
     pub state: watch::Sender<WorkflowState>,
     pub pressure: Arc<AtomicBool>,
     pub owners: Arc<AtomicUsize>,
+    pub watched: Arc<Watched>,
 }
 
 /// Reads states and figures every second, and at once after a notice. Runs until it is dropped.
@@ -90,7 +92,8 @@ impl Followed {
         for (state, count) in states {
             metrics.events.with_label_values(&[id, state]).set(count);
         }
-        let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(0.0, f64::max);
+        let in_kafka = self.watched.oldest_unread(id).as_secs_f64();
+        let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
         metrics.delivery_lag.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_lag]));
         metrics.undelivered_age.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_age]));
     }

@@ -8,10 +8,14 @@
 
 mod check;
 mod checked;
+mod delivery_check;
+mod endpoint_check;
 mod load;
 pub mod node;
 pub mod problem;
 pub mod raw;
+pub mod raw_delivery;
+pub mod raw_endpoint;
 pub mod raw_workflow;
 pub mod scalar;
 mod secret;

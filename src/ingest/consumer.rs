@@ -1,4 +1,4 @@
-//! The loop of one workflow's consumer: poll, gather consecutive records per partition, pass them to the workers.
+//! The loop of one workflow's consumer: poll, and heed whatever asks it to pause, leave or come back.
 //!
 //! It keeps polling whatever happens, because a member that does not poll is put out of its group. Records of a
 //! partition whose epoch is not held are dropped; they are read again by whoever holds it.
@@ -8,26 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message};
-use rdkafka::{Offset, TopicPartitionList};
 use tracing::{error, info, warn};
 
 use super::context::{Context, Partition, Trouble};
-use super::workers::Unread;
-use super::{Shared, Signals, native, settings};
+use super::{Shared, Signals, settings};
 use crate::config::Workflow;
-use crate::event::{Record, WorkflowState};
+use crate::event::WorkflowState;
 use crate::observe::chain;
 use crate::outbox::load::Pipeline;
-use crate::outbox::{cursor, notify, workflow};
+use crate::outbox::{notify, workflow};
 
 const POLL: Duration = Duration::from_millis(100);
 /// Records of one turn; what is gathered is passed on at once when nothing more is there.
 const MOST_RECORDS: usize = 1_000;
-const MOST_BYTES: usize = 8 << 20;
-const COMMIT_EVERY: Duration = Duration::from_secs(1);
 const REJOIN_AFTER: Duration = Duration::from_secs(1);
 /// A holding that was fenced is normally revoked soon; if not, all are taken anew.
 const FENCED_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,25 +43,17 @@ pub fn run(workflow: &Arc<Workflow>, shared: &Shared, signals: &Signals) {
     }
 }
 
-struct Loop<'a> {
-    workflow: &'a Arc<Workflow>,
-    shared: &'a Shared,
-    signals: &'a Signals,
-    consumer: BaseConsumer<Context>,
-    pipeline: Arc<Pipeline>,
+pub(super) struct Loop<'a> {
+    pub(super) workflow: &'a Arc<Workflow>,
+    pub(super) shared: &'a Shared,
+    pub(super) signals: &'a Signals,
+    pub(super) consumer: BaseConsumer<Context>,
+    pub(super) pipeline: Arc<Pipeline>,
     subscribed: bool,
     paused: bool,
-    committed: HashMap<(String, i32), i64>,
-    commit_at: Instant,
+    pub(super) committed: HashMap<(String, i32), i64>,
+    pub(super) told_at: Instant,
     fenced_since: Option<Instant>,
-}
-
-/// Consecutive records of one partition, being gathered.
-struct Gathered {
-    expected: i64,
-    next: i64,
-    records: Vec<Record>,
-    bytes: usize,
 }
 
 impl<'a> Loop<'a> {
@@ -85,7 +72,7 @@ impl<'a> Loop<'a> {
             subscribed: false,
             paused: false,
             committed: HashMap::new(),
-            commit_at: Instant::now(),
+            told_at: Instant::now(),
             fenced_since: None,
         }
     }
@@ -100,7 +87,7 @@ impl<'a> Loop<'a> {
             self.follow_state();
             self.follow_pressure();
             self.poll();
-            self.commit();
+            self.tell_progress();
             self.look_for_fenced();
             if let Some(trouble) = self.consumer.context().take_trouble() {
                 self.cope(trouble);
@@ -156,66 +143,7 @@ impl<'a> Loop<'a> {
         self.gather_and_pass_on(POLL, MOST_RECORDS);
     }
 
-    fn gather_and_pass_on(&mut self, mut patience: Duration, most_records: usize) {
-        let mut gathered: HashMap<(String, i32), Gathered> = HashMap::new();
-        let (mut records, mut bytes) = (0, 0);
-        while records < most_records && bytes < MOST_BYTES {
-            match self.consumer.poll(patience) {
-                None => break,
-                Some(Ok(message)) => {
-                    records += 1;
-                    bytes += gather(self.consumer.context(), &message, &mut gathered);
-                }
-                Some(Err(failure)) => {
-                    self.heed(&failure);
-                    break;
-                }
-            }
-            patience = Duration::ZERO;
-        }
-        crate::failpoint!("ingest.after_poll");
-        for (key, batch) in gathered {
-            self.pass_on(&key, batch);
-        }
-    }
-
-    /// Hands a batch to the workers; alone and noted, when the partition is under suspicion.
-    fn pass_on(&self, key: &(String, i32), batch: Gathered) {
-        let partitions = self.consumer.context().partitions();
-        let Some(partition) = partitions.get(key) else { return };
-        let (holding, alone, convicted, deaths) =
-            (Arc::clone(&partition.holding), partition.alone_until, partition.convicted, partition.deaths);
-        drop(partitions);
-        if alone.is_none_or(|until| batch.expected > until) {
-            let load = self.pipeline.add(batch.records.len(), batch.bytes);
-            let Gathered { expected, next, records, .. } = batch;
-            self.shared.workers.read(Unread { holding, expected, next, records, convicted: None, load });
-            return;
-        }
-        let mut expected = batch.expected;
-        for record in batch.records {
-            let (offset, next) = (record.offset, record.offset + 1);
-            let note =
-                cursor::suspect(&self.shared.database, (holding.cursor, holding.epoch), self.shared.process, expected);
-            if let Err(failure) = self.shared.runtime.block_on(note) {
-                warn!(workflow = %self.workflow.id, error = %chain(&failure), "noting a suspect record failed");
-                self.consumer.context().set_trouble(Trouble::Rejoin);
-                return;
-            }
-            let load = self.pipeline.add(1, record.bytes());
-            let convicted = convicted.filter(|at| *at == expected).map(|_| deaths);
-            let unread =
-                Unread { holding: Arc::clone(&holding), expected, next, records: vec![record], convicted, load };
-            self.shared.workers.read(unread);
-            while holding.stored_to() < next && !holding.is_lost() && !*self.signals.stopping.borrow() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            info!(workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset, "read a suspect record alone");
-            expected = next;
-        }
-    }
-
-    fn heed(&self, failure: &KafkaError) {
+    pub(super) fn heed(&self, failure: &KafkaError) {
         match failure.rdkafka_error_code() {
             // The stored offset is not in the log. Assigning again finds out why and does what onOffsetLoss says.
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
@@ -227,24 +155,6 @@ impl<'a> Loop<'a> {
             }
             Some(RDKafkaErrorCode::BrokerTransportFailure | RDKafkaErrorCode::AllBrokersDown) => {}
             _ => warn!(workflow = %self.workflow.id, error = %failure, "Kafka reports an error"),
-        }
-    }
-
-    /// Tells Kafka how far is stored, for the operators' lag tools. Never read back.
-    fn commit(&mut self) {
-        if self.commit_at.elapsed() < COMMIT_EVERY {
-            return;
-        }
-        self.commit_at = Instant::now();
-        let mut list = TopicPartitionList::new();
-        for (key, partition) in self.consumer.context().partitions().iter() {
-            let stored = partition.holding.stored_to();
-            if self.committed.insert(key.clone(), stored) != Some(stored) {
-                let _ = list.add_partition_offset(&key.0, key.1, Offset::Offset(stored));
-            }
-        }
-        if list.count() > 0 {
-            let _ = self.consumer.commit(&list, CommitMode::Async);
         }
     }
 
@@ -315,7 +225,6 @@ impl<'a> Loop<'a> {
     fn close(mut self) {
         self.set_paused(true);
         self.pipeline.wait_until_empty(Duration::from_secs(5));
-        self.commit_at = Instant::now() - COMMIT_EVERY;
         self.commit();
         self.leave();
         let (done, closed) = std::sync::mpsc::channel();
@@ -328,31 +237,4 @@ impl<'a> Loop<'a> {
             warn!(workflow = %self.workflow.id, "Kafka's client did not close in time; leaving it");
         }
     }
-}
-
-/// Adds a message to its partition's batch. Answers its size; nothing for a record that is not ours to read.
-fn gather(context: &Context, message: &BorrowedMessage<'_>, gathered: &mut HashMap<(String, i32), Gathered>) -> usize {
-    let key = (message.topic().to_owned(), message.partition());
-    let mut partitions = context.partitions();
-    let Some(partition) = partitions.get_mut(&key) else { return 0 };
-    let offset = message.offset();
-    if partition.holding.is_lost() || offset < partition.position {
-        return 0;
-    }
-    let record = Record {
-        offset,
-        timestamp: message.timestamp().to_millis().filter(|millis| *millis >= 0),
-        key: message.key().map(<[u8]>::to_vec),
-        value: message.payload().map(<[u8]>::to_vec),
-        headers: native::headers(message),
-    };
-    let bytes = record.bytes();
-    let expected = partition.position;
-    partition.position = offset + 1;
-    let batch =
-        gathered.entry(key).or_insert_with(|| Gathered { expected, next: expected, records: Vec::new(), bytes: 0 });
-    batch.next = offset + 1;
-    batch.bytes += bytes;
-    batch.records.push(record);
-    bytes
 }

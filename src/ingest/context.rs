@@ -35,6 +35,8 @@ pub struct Partition {
     pub holding: Arc<Holding>,
     /// The offset after the last record that was read.
     pub position: i64,
+    /// Whether librdkafka's position can only be that of this assignment.
+    pub position_is_own: bool,
     /// Read one record at a time until past this offset: one of them may be killing the process.
     pub alone_until: Option<i64>,
     /// The record at this offset was being read alone when the process died.
@@ -153,6 +155,7 @@ impl Context {
                 Partition {
                     holding,
                     position: taken.next_offset,
+                    position_is_own: false,
                     alone_until: (taken.taken_times >= 3).then_some(taken.next_offset),
                     convicted: suspected.then_some(taken.next_offset),
                     deaths: taken.taken_times - 1,

@@ -4,13 +4,17 @@
 //! them. Start offsets come from the stored cursor, inside the assignment itself. `relay` is never imported here: the
 //! two meet in `outbox`.
 //!
-//! Files in reading order: `consumer` (the loop), `context` (rebalances), `assignment` (cursor and log), `workers`
-//! (transform threads), `watch` (topics that change underneath, lag), `settings`, `native` (what the safe crate lacks).
+//! Files in reading order: `consumer` (the loop), `gather` (records into batches), `progress` (offsets told on),
+//! `context` (rebalances), `assignment` (cursor and log), `workers` (transform threads), `watch` (topics that change
+//! underneath, lag), `backlog` (how old it is), `settings`, `native` (what the safe crate lacks).
 
 pub mod assignment;
+mod backlog;
 mod consumer;
 mod context;
+mod gather;
 pub mod native;
+mod progress;
 pub mod settings;
 pub mod watch;
 pub mod workers;

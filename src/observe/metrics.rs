@@ -1,5 +1,5 @@
 //! Every metric of the product, by the names that SPEC and README promise. Counters are bumped by the stages; gauges
-//! that come from Postgres or Kafka are filled by `run::gauges` every few seconds and removed when they would be stale.
+//! that come from Postgres or Kafka are filled by `upkeep` and `ingest::watch` every few seconds and removed when they would be stale.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
@@ -58,6 +58,8 @@ pub struct Metrics {
     pub undelivered_age: GaugeVec,
     /// End offset minus stored offset.
     pub kafka_lag: IntGaugeVec,
+    /// How long until Kafka deletes the oldest record that waits there.
+    pub retention_headroom: GaugeVec,
     /// Events by state.
     pub events: IntGaugeVec,
     /// One-hot state of a workflow.
@@ -149,6 +151,11 @@ impl Metrics {
                 "oncebox_kafka_lag_records",
                 "End offset minus stored offset.",
                 &["workflow", "topic", "partition"],
+            ),
+            retention_headroom: make.float_gauges(
+                "oncebox_kafka_retention_headroom_seconds",
+                "Time until the topic's retention reaches the oldest record that is not stored yet.",
+                &["workflow"],
             ),
             events: make.gauges("oncebox_events", "Events by state.", &["workflow", "state"]),
             workflow_state: make.gauges("oncebox_workflow_state", "1 for the state it is in.", &["workflow", "state"]),

@@ -5,10 +5,12 @@
 //! locks; only `done` makes an event terminal, and only once.
 
 pub mod append;
+pub mod attempt;
 pub mod claim;
 pub mod cursor;
 pub mod database;
 pub mod delivery;
+pub mod failure;
 pub mod gap;
 pub mod gauges;
 pub mod handoff;
@@ -16,6 +18,7 @@ pub mod load;
 pub mod migrate;
 pub mod notify;
 pub mod offsets;
+pub mod park;
 pub mod partitions;
 pub mod rewind;
 pub mod settle;

@@ -14,10 +14,10 @@ use super::{Shared, Signals};
 use crate::config::Workflow;
 use crate::event::{CursorId, Place, WorkflowState};
 use crate::observe::WorkflowMetrics;
+use crate::outbox::attempt::Right;
 use crate::outbox::claim::{Claim, Retry};
 use crate::outbox::delivery::{Delivery, Kept};
 use crate::outbox::handoff::News;
-use crate::outbox::settle::Right;
 use crate::send::connect::{Connection, Target};
 use crate::send::request::Template;
 

@@ -12,7 +12,10 @@ use tracing::{error, warn};
 
 use crate::event::{Place, ProcessId};
 use crate::observe::{Metrics, chain};
-use crate::outbox::settle::{self, Completion, Death, Failure, Parked, Right, Settled};
+use crate::outbox::attempt::Right;
+use crate::outbox::failure::{self, Failure};
+use crate::outbox::park::{self, Death, Parked};
+use crate::outbox::settle::{self, Completion, Settled};
 use crate::outbox::{Database, Error, notify};
 
 const MOST_AT_ONCE: usize = 1_000;
@@ -133,7 +136,7 @@ impl Desk {
                     death.attempt.as_ref().map(|attempt| (&death.event, death.sends, death.right, attempt))
                 }
             });
-            settle::record_attempts(&self.database, attempts.collect::<Vec<_>>())
+            failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
         })
         .await;
     }
@@ -143,7 +146,8 @@ impl Desk {
             return;
         }
         let failures: Vec<Failure> = batch.iter().map(|(failure, _)| failure.clone()).collect();
-        let written = until_done("settling failures", || settle::failed(&self.database, self.process, &failures)).await;
+        let written =
+            until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
         for (failure, reply) in batch {
             let place = failure.event.place;
             let due_in = written.contains(&place).then_some(failure.wait);
@@ -156,7 +160,7 @@ impl Desk {
     }
 
     async fn park(&self, death: Death, reply: Reply) {
-        let parked = until_done("parking an event", || settle::park(&self.database, self.process, &death)).await;
+        let parked = until_done("parking an event", || park::park(&self.database, self.process, &death)).await;
         let metrics = self.metrics.of(&death.workflow);
         let place = death.event.place;
         match parked {

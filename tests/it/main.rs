@@ -5,6 +5,7 @@ mod ingest;
 mod postgres;
 mod relay;
 mod seams;
+mod sql;
 mod start;
 mod support;
 mod walk;

@@ -101,6 +101,30 @@ impl Topic {
         self.flush();
     }
 
+    /// Sends orders in one transaction, and ends it so.
+    pub fn transact(&self, range: std::ops::Range<u32>, commit: bool) {
+        let limit = Duration::from_secs(30);
+        let producer: BaseProducer =
+            client().set("transactional.id", unique("transaction")).create().expect("a producer of transactions");
+        producer.init_transactions(limit).expect("transactions begin");
+        producer.begin_transaction().expect("a transaction begins");
+        for id in range {
+            let (key, value) = (id.to_string(), format!(r#"{{"id":{id}}}"#));
+            producer.send(BaseRecord::to(&self.name).key(&key).payload(&value)).expect("it is queued");
+        }
+        producer.flush(limit).expect("records are stored");
+        if commit { producer.commit_transaction(limit) } else { producer.abort_transaction(limit) }.expect("it ends");
+    }
+
+    /// A record that is as old as this.
+    pub fn send_aged(&self, value: &str, age: Duration) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let record: BaseRecord<'_, [u8], [u8]> =
+            BaseRecord::to(&self.name).payload(value.as_bytes()).timestamp((now - age).as_millis() as i64);
+        self.producer.send(record).unwrap_or_else(|(error, _)| panic!("it is queued: {error}"));
+        self.flush();
+    }
+
     pub async fn grow(&self, partitions: usize) {
         let more = NewPartitions::new(&self.name, partitions);
         let results = admin().create_partitions([&more], &AdminOptions::new()).await.expect("create partitions");

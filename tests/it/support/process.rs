@@ -107,6 +107,17 @@ pub fn oncebox(arguments: &[&str], config: &std::path::Path) -> Output {
     command().args(arguments).arg("--config").arg(config).output().expect("oncebox starts")
 }
 
+/// Fills the database's schema, without a relay.
+pub fn migrated(database: &TestDatabase) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("oncebox.yaml");
+    let (brokers, schema) = (&services().brokers, &database.schema);
+    let yaml = format!("kafka: {{brokers: {brokers}}}\npostgres: {{url: \"${{DATABASE_URL}}\", schema: {schema}}}\n");
+    std::fs::write(&path, yaml).expect("the configuration is written");
+    let output = oncebox(&["migrate"], &path);
+    assert!(output.status.success(), "migrate: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
 }

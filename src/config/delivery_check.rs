@@ -1,0 +1,165 @@
+//! Checks what a workflow promises and how it tries: values that exclude each other, limits that cannot be reached.
+
+use std::time::Duration;
+
+use super::check::Report;
+use super::checked::{Backoff, Delivery, Endpoint, IdempotencyKey, Retries};
+use super::raw_delivery::{RawBackoff, RawRetries};
+use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, Ordering, RawWorkflow};
+
+const GIVE_UP_AFTER: Duration = Duration::from_secs(86_400);
+
+/// Which mechanism a guarantee gets, and which keys need which mechanism.
+pub fn guarantee(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> (Guarantee, Mechanism) {
+    let delivery = &raw.delivery;
+    let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
+    let (default, other) = match guarantee {
+        Guarantee::AtMostOnce | Guarantee::ExactlyOnce => (Mechanism::TransactionalOutbox, None),
+        Guarantee::AtLeastOnce => (Mechanism::KafkaOffsets, Some(Mechanism::TransactionalOutbox)),
+        Guarantee::IdempotentKeys => (Mechanism::GeneratedKeys, Some(Mechanism::TransactionalOutbox)),
+    };
+    let mechanism = delivery.mechanism.unwrap_or(default);
+    if mechanism != default && Some(mechanism) != other {
+        let reason = match guarantee {
+            Guarantee::ExactlyOnce => "exactly-once needs rows and offset in one transaction",
+            Guarantee::AtMostOnce => "at-most-once needs the attempt committed before it is made",
+            Guarantee::AtLeastOnce | Guarantee::IdempotentKeys => "this guarantee has other mechanisms",
+        };
+        let allowed = match guarantee {
+            Guarantee::AtMostOnce | Guarantee::ExactlyOnce => "transactional-outbox",
+            Guarantee::AtLeastOnce => "kafka-offsets, transactional-outbox",
+            Guarantee::IdempotentKeys => "generated-keys, transactional-outbox",
+        };
+        report.problem(&format!("{here}/delivery/mechanism"), reason, allowed);
+    }
+    let outbox = mechanism == Mechanism::TransactionalOutbox;
+    let in_doubt = matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask | OnInDoubt::Hold));
+    let needs_outbox = [
+        (delivery.deduplication.is_some(), "deduplication"),
+        (delivery.unique.is_some(), "unique"),
+        (matches!(delivery.ordering, Some(Ordering::Key)), "ordering"),
+        (delivery.delay.is_some_and(|d| !d.0.is_zero()), "delay"),
+        (in_doubt, "onInDoubt"),
+    ];
+    for (used, key) in needs_outbox {
+        if used && !outbox {
+            report.problem(
+                &format!("{here}/delivery/{key}"),
+                format!("`{key}` needs the outbox: without it nothing remembers the event"),
+                "mechanism: transactional-outbox",
+            );
+        }
+    }
+    if matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask)) && raw.endpoint.lookup.url.is_none() {
+        report.problem(
+            &format!("{here}/delivery/onInDoubt"),
+            "`ask` has nothing to ask",
+            "endpoint.lookup with url, processed, notProcessed",
+        );
+    }
+    if guarantee == Guarantee::AtMostOnce && delivery.on_in_doubt.is_some() {
+        report.problem(
+            &format!("{here}/delivery/onInDoubt"),
+            "at-most-once never sends again, whatever the doubt",
+            "no onInDoubt",
+        );
+    }
+    (guarantee, mechanism)
+}
+
+pub fn delivery(
+    raw: &RawWorkflow,
+    id: &str,
+    (guarantee, mechanism): (Guarantee, Mechanism),
+    endpoint: Option<&Endpoint>,
+    here: &str,
+    report: &mut Report<'_>,
+) -> Delivery {
+    let given = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
+    let key = &raw.delivery.idempotency_key;
+    let header = given(&key.header).unwrap_or_else(|| "Idempotency-Key".to_owned());
+    if hyper::header::HeaderName::from_bytes(header.as_bytes()).is_err() {
+        report.problem(
+            &format!("{here}/delivery/idempotencyKey/header"),
+            format!("`{header}` is not a header name"),
+            "letters, digits and -",
+        );
+    }
+    let timeout = endpoint.map_or(Duration::from_secs(15), |e| e.timeout);
+    let lease = raw.delivery.lease.and_then(|l| l.0).unwrap_or(timeout + Duration::from_secs(30));
+    if lease <= timeout {
+        report.problem(
+            &format!("{here}/delivery/lease"),
+            "the lease would end while a request may still run",
+            "longer than endpoint.timeout",
+        );
+    }
+    Delivery {
+        guarantee,
+        mechanism,
+        envelope: raw.delivery.envelope.unwrap_or(Envelope::Keyed),
+        key: IdempotencyKey {
+            format: given(&key.format),
+            namespace: given(&key.namespace).unwrap_or_else(|| id.to_owned()),
+            header,
+            quoted: key.quoted.unwrap_or(true),
+            included_in_payload: key.included_in_payload.unwrap_or(true),
+        },
+        retries: retries(&raw.delivery.retries, here, report),
+        concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,
+        lease,
+        max_waiting: raw.delivery.max_waiting.unwrap_or(1_000_000),
+        max_waiting_bytes: raw.delivery.max_waiting_bytes.map_or(4 << 30, |s| s.0),
+    }
+}
+
+fn retries(raw: &RawRetries, here: &str, report: &mut Report<'_>) -> Retries {
+    let here = format!("{here}/delivery/retries");
+    let backoff = match (&raw.backoff, &raw.backoff_ms) {
+        (Some(_), Some(_)) => {
+            report.problem(&format!("{here}/backoffMs"), "both `backoff` and `backoffMs`", "one of them");
+            Backoff::Listed(vec![Duration::from_secs(1)])
+        }
+        (None, Some(list)) => Backoff::Listed(list.iter().copied().map(Duration::from_millis).collect()),
+        (Some(RawBackoff::Listed(list)), None) => Backoff::Listed(list.iter().map(|s| s.0).collect()),
+        (Some(RawBackoff::Growing(growing)), None) => Backoff::Growing {
+            initial: growing.initial.map_or(Duration::from_secs(1), |s| s.0),
+            multiplier: growing.multiplier.unwrap_or(2.0),
+            max: growing.max.map_or(Duration::from_secs(600), |s| s.0),
+        },
+        (None, None) => {
+            Backoff::Growing { initial: Duration::from_secs(1), multiplier: 2.0, max: Duration::from_secs(600) }
+        }
+    };
+    match &backoff {
+        Backoff::Listed(list) if list.is_empty() => {
+            report.problem(&format!("{here}/backoff"), "an empty list of delays", "at least one delay");
+        }
+        Backoff::Growing { initial, multiplier, max } if *multiplier < 1.0 || max < initial => {
+            report.problem(&format!("{here}/backoff"), "delays that shrink", "multiplier from 1, max from initial");
+        }
+        Backoff::Listed(_) | Backoff::Growing { .. } => {}
+    }
+    let max_attempts = match (raw.enabled.unwrap_or(true), raw.max_attempts) {
+        (false, _) => Some(1),
+        (true, limit) => limit.and_then(|l| l.0),
+    };
+    let retries = Retries {
+        max_attempts,
+        backoff,
+        jitter: raw.jitter.unwrap_or(0.2),
+        give_up_after: raw.give_up_after.map_or(GIVE_UP_AFTER, |s| s.0),
+        max_retry_after: raw.max_retry_after.map_or(Duration::from_secs(3600), |s| s.0),
+    };
+    if let (Some(limit), Some(given)) = (retries.max_attempts, raw.give_up_after) {
+        let span = crate::send::backoff::longest_span(&retries, limit);
+        if span < given.0 && limit > 1 {
+            report.warning(
+                &format!("{here}/giveUpAfter"),
+                format!("cannot be reached: {limit} attempts end after at most {}s", span.as_secs()),
+                "",
+            );
+        }
+    }
+    retries
+}

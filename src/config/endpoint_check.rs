@@ -1,0 +1,93 @@
+//! Checks where a workflow's events go: the URL, extra headers, what answers mean.
+
+use std::time::Duration;
+
+use super::check::Report;
+use super::checked::{Answers, Endpoint};
+use super::raw_endpoint::RawAnswers;
+use super::raw_workflow::{Method, RawWorkflow};
+use super::scalar::StatusMatch;
+use super::secret::Secret;
+
+/// Headers that Oncebox sets, or that frame the request.
+const RESERVED_HEADERS: [&str; 14] = [
+    "connection",
+    "content-digest",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "idempotency-key",
+    "keep-alive",
+    "te",
+    "traceparent",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Endpoint> {
+    let pointer = format!("{here}/endpoint/url");
+    let Some(text) = &raw.endpoint.url else {
+        report.problem(&pointer, "`endpoint.url` is missing", "url: https://host/path");
+        return None;
+    };
+    let url = url::Url::parse(text).ok().filter(|u| matches!(u.scheme(), "http" | "https") && u.has_host());
+    let Some(url) = url else {
+        report.problem(&pointer, format!("`{text}` is not an endpoint"), "http:// or https:// with a host");
+        return None;
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        report.problem(&pointer, "credentials in the URL are not sent", "endpoint.auth");
+    }
+    if url.scheme() == "http" && !is_private(&url) {
+        report.warning(&pointer, "http:// to a public host: bodies travel unencrypted", "https://");
+    }
+    let key_header = raw.delivery.idempotency_key.header.as_deref().unwrap_or("Idempotency-Key").to_lowercase();
+    let mut headers = Vec::new();
+    for (name, value) in &raw.endpoint.headers {
+        let lower = name.to_lowercase();
+        let pointer = format!("{here}/endpoint/headers/{}", name.replace('~', "~0").replace('/', "~1"));
+        let reserved = RESERVED_HEADERS.contains(&lower.as_str())
+            || lower == key_header
+            || ["oncebox-", "webhook-", "proxy-"].iter().any(|prefix| lower.starts_with(prefix));
+        if reserved {
+            report.problem(&pointer, format!("`{name}` is set by Oncebox"), "another header");
+        }
+        if hyper::header::HeaderName::from_bytes(lower.as_bytes()).is_err() {
+            report.problem(&pointer, format!("`{name}` is not a header name"), "letters, digits and -");
+        }
+        if hyper::header::HeaderValue::from_str(value).is_err() {
+            report.problem(&pointer, format!("the value of `{name}` has control characters"), "printable text");
+        }
+        headers.push((lower, Secret::new(value.clone())));
+    }
+    Some(Endpoint {
+        url,
+        method: raw.endpoint.method.unwrap_or(Method::Post),
+        headers,
+        timeout: raw.endpoint.timeout.map_or(Duration::from_secs(15), |s| s.0),
+        answers: answers(&raw.endpoint.answers),
+    })
+}
+
+fn is_private(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || !name.contains('.') || name.ends_with(".local"),
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        None => false,
+    }
+}
+
+fn answers(raw: &RawAnswers) -> Answers {
+    let exact = |statuses: &[u16]| statuses.iter().copied().map(StatusMatch::Exact).collect::<Vec<_>>();
+    Answers {
+        delivered: raw.delivered.clone().unwrap_or_else(|| vec![StatusMatch::Class(2)]),
+        in_progress: raw.in_progress.clone().unwrap_or_else(|| exact(&[409])),
+        rejected: raw.rejected.clone().unwrap_or_else(|| exact(&[400, 413, 414, 415, 422])),
+        gone: raw.gone.clone().unwrap_or_else(|| exact(&[410])),
+        in_doubt: raw.in_doubt.clone().unwrap_or_else(|| exact(&[408, 500, 502, 504])),
+    }
+}

@@ -1,0 +1,99 @@
+//! The nouns that every stage shares: where an event came from, what it carries, who it is. No I/O, no clock.
+//!
+//! [`place`] has an event's identity, [`state`] the closed sets of states and reasons.
+
+pub mod place;
+pub mod state;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use place::{CursorId, NotAnEventId, Place, encode_components};
+pub use state::{Reason, UnknownState, WorkflowState};
+
+/// One start of the process. Random, so that two processes are never mistaken for each other.
+pub type ProcessId = uuid::Uuid;
+
+/// Where a record stands in Kafka: what the `oncebox-source` header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePosition {
+    pub topic: Arc<str>,
+    pub partition: i32,
+    pub offset: i64,
+}
+
+impl fmt::Display for SourcePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.topic, self.partition, self.offset)
+    }
+}
+
+/// A record as Kafka gave it. Names and values are bytes: nothing promises UTF-8.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    pub offset: i64,
+    /// Milliseconds since 1970, when the record has a time.
+    pub timestamp: Option<i64>,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Record {
+    pub fn bytes(&self) -> usize {
+        let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + length(value)).sum();
+        length(&self.key) + length(&self.value) + headers
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentType {
+    Json,
+    CloudEvents,
+    Text,
+    Bytes,
+}
+
+impl ContentType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::CloudEvents => "application/cloudevents+json",
+            Self::Text => "text/plain; charset=utf-8",
+            Self::Bytes => "application/octet-stream",
+        }
+    }
+}
+
+/// An event that is made but not stored yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    pub offset: i64,
+    pub index: i32,
+    pub key: String,
+    pub event_type: String,
+    pub content_type: ContentType,
+    /// The record's own, when it had one.
+    pub traceparent: Option<String>,
+    /// The source's time, milliseconds since 1970.
+    pub source_at: Option<i64>,
+    pub body: Bytes,
+}
+
+/// A stored event, with all that a request needs.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub place: Place,
+    /// The day that its rows are filed under, in every table.
+    pub day: jiff::civil::Date,
+    pub source: SourcePosition,
+    pub key: String,
+    pub event_type: String,
+    pub content_type: String,
+    pub traceparent: Option<String>,
+    pub source_at: Option<i64>,
+    pub body: Bytes,
+}

@@ -1,0 +1,119 @@
+//! Gathers consecutive records per partition and passes them to the workers.
+//!
+//! What must hold: a batch says where it begins and where it ends, and the next one begins there; nothing between two
+//! records is passed over unsaid.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::Consumer;
+use rdkafka::message::{BorrowedMessage, Message};
+use tracing::{info, warn};
+
+use super::consumer::Loop;
+use super::context::{Context, Trouble};
+use super::native;
+use super::workers::Unread;
+use crate::event::Record;
+use crate::observe::chain;
+use crate::outbox::cursor;
+
+const MOST_BYTES: usize = 8 << 20;
+
+/// Consecutive records of one partition, being gathered.
+pub(super) struct Gathered {
+    pub expected: i64,
+    pub next: i64,
+    pub records: Vec<Record>,
+    pub bytes: usize,
+}
+
+impl Loop<'_> {
+    pub(super) fn gather_and_pass_on(&mut self, mut patience: Duration, most_records: usize) {
+        let mut gathered: HashMap<(String, i32), Gathered> = HashMap::new();
+        let (mut records, mut bytes) = (0, 0);
+        while records < most_records && bytes < MOST_BYTES {
+            match self.consumer.poll(patience) {
+                None => break,
+                Some(Ok(message)) => {
+                    records += 1;
+                    bytes += gather(self.consumer.context(), &message, &mut gathered);
+                }
+                Some(Err(failure)) => {
+                    self.heed(&failure);
+                    break;
+                }
+            }
+            patience = Duration::ZERO;
+        }
+        crate::failpoint!("ingest.after_poll");
+        for (key, batch) in gathered {
+            self.pass_on(&key, batch);
+        }
+    }
+
+    /// Hands a batch to the workers; alone and noted, when the partition is under suspicion.
+    pub(super) fn pass_on(&self, key: &(String, i32), batch: Gathered) {
+        let partitions = self.consumer.context().partitions();
+        let Some(partition) = partitions.get(key) else { return };
+        let (holding, alone, convicted, deaths) =
+            (Arc::clone(&partition.holding), partition.alone_until, partition.convicted, partition.deaths);
+        drop(partitions);
+        if batch.records.is_empty() || alone.is_none_or(|until| batch.expected > until) {
+            let load = self.pipeline.add(batch.records.len(), batch.bytes);
+            let Gathered { expected, next, records, .. } = batch;
+            self.shared.workers.read(Unread { holding, expected, next, records, convicted: None, load });
+            return;
+        }
+        let mut expected = batch.expected;
+        for record in batch.records {
+            let (offset, next) = (record.offset, record.offset + 1);
+            let note =
+                cursor::suspect(&self.shared.database, (holding.cursor, holding.epoch), self.shared.process, expected);
+            if let Err(failure) = self.shared.runtime.block_on(note) {
+                warn!(workflow = %self.workflow.id, error = %chain(&failure), "noting a suspect record failed");
+                self.consumer.context().set_trouble(Trouble::Rejoin);
+                return;
+            }
+            let load = self.pipeline.add(1, record.bytes());
+            let convicted = convicted.filter(|at| *at == expected).map(|_| deaths);
+            let unread =
+                Unread { holding: Arc::clone(&holding), expected, next, records: vec![record], convicted, load };
+            self.shared.workers.read(unread);
+            while holding.stored_to() < next && !holding.is_lost() && !*self.signals.stopping.borrow() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            info!(workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset, "read a suspect record alone");
+            expected = next;
+        }
+    }
+}
+
+/// Adds a message to its partition's batch. Answers its size; nothing for a record that is not ours to read.
+fn gather(context: &Context, message: &BorrowedMessage<'_>, gathered: &mut HashMap<(String, i32), Gathered>) -> usize {
+    let key = (message.topic().to_owned(), message.partition());
+    let mut partitions = context.partitions();
+    let Some(partition) = partitions.get_mut(&key) else { return 0 };
+    let offset = message.offset();
+    if partition.holding.is_lost() || offset < partition.position {
+        return 0;
+    }
+    let record = Record {
+        offset,
+        timestamp: message.timestamp().to_millis().filter(|millis| *millis >= 0),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: native::headers(message),
+    };
+    let bytes = record.bytes();
+    let expected = partition.position;
+    partition.position = offset + 1;
+    partition.position_is_own = true;
+    let batch =
+        gathered.entry(key).or_insert_with(|| Gathered { expected, next: expected, records: Vec::new(), bytes: 0 });
+    batch.next = offset + 1;
+    batch.bytes += bytes;
+    batch.records.push(record);
+    bytes
+}

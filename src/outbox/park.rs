@@ -1,0 +1,55 @@
+//! Moves an event to the dead letters: the letter, the `done` row and the counters in one statement.
+
+use super::attempt::{AttemptRecord, EventRef, Right, as_i32};
+use super::sql::{boolean, date, int4, int8, text, uuid};
+use super::{Database, Error, Purpose};
+use crate::event::{ProcessId, Reason};
+
+/// An event that ends as a dead letter.
+#[derive(Debug, Clone)]
+pub struct Death {
+    pub event: EventRef,
+    pub workflow: std::sync::Arc<str>,
+    pub right: Right,
+    pub sends: u32,
+    pub reason: Reason,
+    /// Nothing when the event was given up before another attempt was made.
+    pub attempt: Option<AttemptRecord>,
+}
+
+/// What parking an event found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parked {
+    Written,
+    /// The event was terminal already.
+    AlreadyDone,
+    Fenced,
+}
+
+/// Moves one event to the dead letters, in one statement.
+pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Result<Parked, Error> {
+    let place = death.event.place;
+    let (sends, fence) = (as_i32(death.sends), death.right.fence());
+    let (reason, workflow, retried) = (death.reason.as_str(), &*death.workflow, death.right.is_retry());
+    let bytes = death.event.body_bytes as i64;
+    let parameters = [
+        int8(&place.cursor.0),
+        int8(&place.offset),
+        int4(&place.index),
+        int4(&place.generation),
+        date(&death.event.day),
+        text(&workflow),
+        text(&reason),
+        int4(&sends),
+        int8(&fence),
+        boolean(&retried),
+        uuid(&process),
+        int8(&bytes),
+    ];
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/dead_letter/park.sql"), &parameters).await?;
+    Ok(match rows.first().map(|row| (row.get("allowed"), row.get("parked"))) {
+        Some((_, true)) => Parked::Written,
+        Some((true, false)) => Parked::AlreadyDone,
+        Some((false, false)) | None => Parked::Fenced,
+    })
+}

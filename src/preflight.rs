@@ -1,0 +1,67 @@
+//! What must be true before anything runs: a database that fits and is safe, a Kafka that says who it is.
+//!
+//! What waiting can mend is waited for, and the log says for what; the rest ends in one sentence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use tracing::warn;
+
+use crate::config::Config;
+use crate::ingest::settings;
+use crate::observe::chain;
+use crate::outbox::Database;
+use crate::outbox::migrate::{self, Fit};
+
+const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
+
+/// Waits for a Postgres that is away, and ends with one sentence at what waiting cannot mend.
+pub async fn check_database(database: &Database) -> anyhow::Result<()> {
+    loop {
+        match migrate::fit(database).await {
+            Ok(Fit::Fits) => break,
+            Ok(Fit::TooOld { version: 0 }) => bail!("the database has no Oncebox schema yet: run `oncebox migrate`"),
+            Ok(Fit::TooOld { version }) => bail!(
+                "the database schema is version {version}, this binary needs {}: run `oncebox migrate`",
+                migrate::BINARY_VERSION
+            ),
+            Ok(Fit::TooNew { oldest_binary }) => bail!(
+                "the database schema needs a binary of version {oldest_binary} or newer, this one is {}: upgrade it",
+                migrate::BINARY_VERSION
+            ),
+            Err(error) if error.may_pass() => {
+                warn!(error = %chain(&error), "waiting for Postgres");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => bail!("Postgres refuses: {}", chain(&error)),
+        }
+    }
+    let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
+    if !off.is_empty() {
+        bail!(
+            "Postgres runs with {} off, so it can lose what it committed: no guarantee holds there",
+            off.join(" and ")
+        );
+    }
+    Ok(())
+}
+
+/// The namespace of keys and cursors: configured, or what the brokers report.
+pub async fn cluster_id(config: &Config) -> anyhow::Result<Arc<str>> {
+    if let Some(cluster) = &config.kafka.cluster {
+        return Ok(cluster.as_str().into());
+    }
+    let client: BaseConsumer = settings::client(&config.kafka).create().context("the Kafka settings cannot be used")?;
+    let client = Arc::new(client);
+    loop {
+        let asked = Arc::clone(&client);
+        let answer = tokio::task::spawn_blocking(move || asked.client().fetch_cluster_id(CLUSTER_ID_LIMIT)).await?;
+        match answer.filter(|id| !id.is_empty()) {
+            Some(id) => return Ok(id.into()),
+            None => warn!(brokers = %config.kafka.brokers, "waiting for Kafka"),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
