@@ -23,7 +23,7 @@ demo: ## 20,000 events through a relay that is killed five times: nothing lost, 
 
 test: ## formatting, clippy, unit tests, tests on real Kafka and Postgres
 	@dev/toolchain.sh
-	@$(WITH_SERVICES) dev/test.sh
+	@dev/test.sh
 
 kill-seams: ## kill -9 at every seam, 20 times each
 	@dev/toolchain.sh

@@ -7,7 +7,7 @@ use rdkafka::admin::AdminOptions;
 use rdkafka::{Offset, TopicPartitionList};
 
 use crate::support::process::{Config, oncebox};
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, kafka};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, embedded, eventually, kafka};
 
 async fn setup(partitions: i32) -> (Topic, TestDatabase, TestReceiver) {
     (Topic::new(partitions).await, TestDatabase::new().await, TestReceiver::start().await)
@@ -26,6 +26,9 @@ async fn state(database: &TestDatabase, wanted: &str) -> Option<String> {
 
 #[tokio::test]
 async fn records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on() {
+    if embedded::lacks("records of 5 MiB") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let large = format!("\"{}\"", "x".repeat(5 << 20));
@@ -63,6 +66,9 @@ async fn a_header_name_of_any_bytes_harms_nobody() {
 
 #[tokio::test]
 async fn a_partition_added_under_load_is_read_from_its_beginning() {
+    if embedded::lacks("added partitions") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     topic.send_orders(0..50);
     let relay = Relay::start(&Config::new(&topic, &database, &receiver));
@@ -82,6 +88,9 @@ async fn a_partition_added_under_load_is_read_from_its_beginning() {
 
 #[tokio::test]
 async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
+    if embedded::lacks("deleted records") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     topic.send_orders(0..10);
     let config = Config::new(&topic, &database, &receiver);
@@ -105,6 +114,9 @@ async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
 
 #[tokio::test]
 async fn retention_past_the_cursor_goes_on_at_the_earliest_with_a_gap_on_record() {
+    if embedded::lacks("deleted records") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     topic.send_orders(0..10);
     let mut config = Config::new(&topic, &database, &receiver);
@@ -157,11 +169,17 @@ async fn a_recreated_topic_halts(orders: u32) {
 
 #[tokio::test]
 async fn a_topic_created_again_with_a_shorter_log_halts() {
+    if embedded::lacks("deleted topics") {
+        return;
+    }
     a_recreated_topic_halts(5).await;
 }
 
 #[tokio::test]
 async fn a_topic_created_again_with_a_longer_log_halts() {
+    if embedded::lacks("deleted topics") {
+        return;
+    }
     a_recreated_topic_halts(60).await;
 }
 
@@ -241,6 +259,9 @@ async fn a_record_that_kills_the_process_becomes_a_dead_letter_and_its_neighbour
 
 #[tokio::test]
 async fn moving_back_reads_again_with_the_same_keys_and_loses_nothing_that_waited() {
+    if embedded::lacks("a cluster that describes its topics") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     topic.send_orders(0..30);
     let relay = Relay::start(&Config::new(&topic, &database, &receiver));
@@ -258,6 +279,9 @@ async fn moving_back_reads_again_with_the_same_keys_and_loses_nothing_that_waite
 
 #[tokio::test]
 async fn a_topic_of_transactions_lags_by_nothing_when_all_is_read() {
+    if embedded::lacks("transactions") {
+        return;
+    }
     let (topic, database, receiver) = setup(1).await;
     topic.transact(0..5, true);
     topic.transact(100..103, false);
@@ -280,6 +304,9 @@ async fn a_topic_of_transactions_lags_by_nothing_when_all_is_read() {
 
 #[tokio::test]
 async fn a_record_that_waits_in_kafka_shows_in_the_delivery_lag() {
+    if embedded::lacks("retention") {
+        return;
+    }
     let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
     let receiver = TestReceiver::deciding(|_| Answer::Status(500, Vec::new())).await;
     topic.send_orders(0..10);

@@ -38,7 +38,7 @@ fn unprivileged(program: &str, folder: &std::path::Path) -> Command {
 #[tokio::test]
 async fn everything_works_behind_pgbouncer_in_transaction_mode() {
     if Command::new("pgbouncer").arg("--version").output().is_err() {
-        skip("everything_works_behind_pgbouncer_in_transaction_mode", "pgbouncer is not installed");
+        skip("pgbouncer is not installed");
         return;
     }
     let url: url::Url = services().database_url.parse().expect("a URL");
@@ -79,7 +79,7 @@ async fn everything_works_behind_pgbouncer_in_transaction_mode() {
 #[tokio::test]
 async fn tls_is_verified_as_far_as_it_is_asked_for() {
     let Some(bin) = postgres_bin() else {
-        skip("tls_is_verified_as_far_as_it_is_asked_for", "no PostgreSQL server binaries on this machine");
+        skip("no PostgreSQL server binaries on this machine");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,6 +2,7 @@
 //!
 //! Services are shared by all tests; each test has its own schema, topic, group and receiver.
 
+pub mod embedded;
 pub mod kafka;
 pub mod postgres;
 pub mod process;
@@ -21,6 +22,8 @@ pub use receiver::TestReceiver;
 pub struct Services {
     pub brokers: String,
     pub database_url: String,
+    /// Kafka is librdkafka's mock cluster.
+    pub embedded: bool,
 }
 
 pub fn services() -> &'static Services {
@@ -34,7 +37,9 @@ pub fn services() -> &'static Services {
             std::env::var(name).ok().filter(|v| !v.is_empty()).or(written)
         };
         let missing = "no services: run `make up`, or set KAFKA_BROKERS and DATABASE_URL";
-        Services { brokers: find("KAFKA_BROKERS").expect(missing), database_url: find("DATABASE_URL").expect(missing) }
+        let (brokers, database_url) = (find("KAFKA_BROKERS").expect(missing), find("DATABASE_URL").expect(missing));
+        let embedded = brokers == embedded::NAME;
+        Services { brokers: if embedded { embedded::brokers() } else { brokers }, database_url, embedded }
     })
 }
 
@@ -57,9 +62,12 @@ pub async fn eventually<T>(what: &str, limit: Duration, mut check: impl AsyncFnM
     }
 }
 
-/// Says that a test could not run here: `make test` shows and counts these.
-pub fn skip(test: &str, why: &str) {
+/// Says that this test could not run here: `make test` shows and counts these.
+pub fn skip(why: &str) {
     use std::io::Write;
+    // The harness names a test's thread after the test.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/skipped.log");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let _ = file.and_then(|mut file| writeln!(file, "skipped: {test}: {why}"));
