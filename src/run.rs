@@ -4,20 +4,22 @@
 //! ingest threads → transform workers → writer ─(commit)→ hand-off → dispatchers → settler
 //! ```
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tracing::{info, warn};
 
 use crate::admin::{self, Readiness};
 use crate::config::{Config, Workflow};
-use crate::event::{ProcessId, WorkflowState};
+use crate::event::{ProcessId, Standing};
 use crate::ingest;
-use crate::ingest::watch::{Watch, Watched};
+use crate::ingest::watch::Watch;
+use crate::ingest::watched::Watched;
 use crate::ingest::workers::Workers;
 use crate::observe::{Metrics, chain};
 use crate::outbox::handoff::Desks;
@@ -50,13 +52,22 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
     };
     for workflow in &config.workflows {
         workflow::register(&database, workflow).await.context("registering workflows")?;
-        metrics.register(&workflow.id, workflow.delivery.guarantee.as_str(), &workflow.labels);
     }
+    let known: Vec<_> = config.workflows.iter().map(|w| (&w.id, w.delivery.guarantee.as_str(), &w.labels)).collect();
+    metrics.register(&known);
     partitions::make(&database).await.context("making partitions")?;
-    let process = Process::start(&config, &database, &cluster, &metrics, &readiness)?;
+    let ids: Vec<&str> = config.workflows.iter().map(|workflow| &*workflow.id).collect();
+    let standings = workflow::states(&database, &ids).await.context("reading workflow states")?;
+    let process = Process::start(&config, &database, &cluster, &standings, &metrics, &readiness)?;
     readiness.checked.store(true, Ordering::Release);
     info!(process = %process.id, workflows = config.workflows.len(), "running");
-    stop.await;
+    tokio::select! {
+        () = stop => {}
+        part = process.broken() => {
+            // Leases run out and another process goes on; one that limps would hold them.
+            bail!("the {part} ended by itself, which it never should: ending the process");
+        }
+    }
     info!("stopping: finishing what is under way");
     readiness.stopping.store(true, Ordering::Release);
     process.drain(config.shutdown_grace).await;
@@ -70,7 +81,6 @@ struct Process {
     id: ProcessId,
     stopping: watch::Sender<bool>,
     consumers: Vec<std::thread::JoinHandle<()>>,
-    watch: std::thread::JoinHandle<()>,
     dispatchers: Vec<tokio::task::JoinHandle<()>>,
     workers: Arc<Workers>,
     writer: tokio::task::JoinHandle<()>,
@@ -84,6 +94,7 @@ impl Process {
         config: &Config,
         database: &Database,
         cluster: &Arc<str>,
+        standings: &HashMap<String, Standing>,
         metrics: &Arc<Metrics>,
         readiness: &Readiness,
     ) -> anyhow::Result<Self> {
@@ -91,9 +102,14 @@ impl Process {
         let (stopping, stopped) = watch::channel(false);
         let desks = Desks::default();
         let (batches, queue) = mpsc::channel(WRITER_QUEUE);
-        let writer =
-            Writer { database: database.clone(), process: id, desks: desks.clone(), metrics: Arc::clone(metrics) };
         let (halts, halted) = mpsc::unbounded_channel();
+        let writer = Writer {
+            database: database.clone(),
+            process: id,
+            desks: desks.clone(),
+            metrics: Arc::clone(metrics),
+            halts: halts.clone(),
+        };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let workers = Arc::new(Workers::start(threads, &batches, &halts, metrics));
         drop(batches);
@@ -121,10 +137,10 @@ impl Process {
         background.spawn(notify::listen_forever(database.clone(), heard.clone()));
         background.spawn(partitions::maintain_forever(database.clone(), config.workflows.clone(), Arc::clone(metrics)));
         background.spawn(upkeep::halt_forever(database.clone(), halted));
+        watch_thread(config, &reading, metrics, stopped.clone());
         let mut process = Self {
             id,
             consumers: Vec::new(),
-            watch: watch_thread(config, &reading, metrics, stopped.clone()),
             dispatchers: Vec::new(),
             workers,
             writer: tokio::spawn(writer.run(queue)),
@@ -134,7 +150,7 @@ impl Process {
         };
         let mut followed = Vec::new();
         for workflow in &config.workflows {
-            let parts = Followed::new(workflow, &watched);
+            let parts = Followed::new(workflow, standings, &watched);
             readiness.await_joined(&workflow.id, &parts.joined);
             process.start_workflow(workflow, &reading, &sending, &parts, (&heard, &stopped))?;
             followed.push(parts.followed);
@@ -179,16 +195,31 @@ impl Process {
         Ok(())
     }
 
+    /// Resolves when a part that runs as long as the process has ended: it panicked.
+    async fn broken(&self) -> &'static str {
+        loop {
+            if self.writer.is_finished() {
+                return "writer";
+            }
+            if self.settlers.iter().any(tokio::task::JoinHandle::is_finished) {
+                return "settler";
+            }
+            if self.dispatchers.iter().any(tokio::task::JoinHandle::is_finished) {
+                return "dispatcher of a workflow";
+            }
+            if self.consumers.iter().any(std::thread::JoinHandle::is_finished) {
+                return "consumer of a workflow";
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
     /// Stop reading and sending; let what was read be stored, what was sent be settled, and the rest be given back.
     async fn drain(mut self, grace: Duration) {
         let _ = self.stopping.send(true);
         let deadline = tokio::time::Instant::now() + grace;
         let consumers = std::mem::take(&mut self.consumers);
-        let watch = self.watch;
-        let joined = tokio::task::spawn_blocking(move || {
-            consumers.into_iter().for_each(|thread| drop(thread.join()));
-            let _ = watch.join();
-        });
+        let joined = tokio::task::spawn_blocking(move || consumers.into_iter().for_each(|thread| drop(thread.join())));
         if tokio::time::timeout_at(deadline, joined).await.is_err() {
             warn!("consumers did not end in time");
         }
@@ -209,12 +240,7 @@ impl Process {
     }
 }
 
-fn watch_thread(
-    config: &Config,
-    reading: &ingest::Shared,
-    metrics: &Arc<Metrics>,
-    stopping: watch::Receiver<bool>,
-) -> std::thread::JoinHandle<()> {
+fn watch_thread(config: &Config, reading: &ingest::Shared, metrics: &Arc<Metrics>, stopping: watch::Receiver<bool>) {
     let watch = Watch {
         kafka: Arc::clone(&reading.kafka),
         cluster: Arc::clone(&reading.cluster),
@@ -225,7 +251,9 @@ fn watch_thread(
         runtime: reading.runtime.clone(),
         stopping,
     };
-    std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch.run()).expect("a thread can be started")
+    // Never joined: it only measures, and may be waiting for a broker that is away.
+    let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch.run());
+    started.expect("a thread can be started");
 }
 
 /// The signals of one workflow's stages.
@@ -236,10 +264,12 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(workflow: &Arc<Workflow>, watched: &Arc<Watched>) -> Self {
+    fn new(workflow: &Arc<Workflow>, standings: &HashMap<String, Standing>, watched: &Arc<Watched>) -> Self {
+        // What was decided before this start holds from its first moment.
+        let standing = standings.get(&*workflow.id).copied().unwrap_or(Standing::RUNNING);
         let followed = upkeep::Followed {
             workflow: Arc::clone(workflow),
-            state: watch::channel(WorkflowState::Running).0,
+            state: watch::channel(standing).0,
             pressure: Arc::default(),
             owners: Arc::new(AtomicUsize::new(1)),
             watched: Arc::clone(watched),

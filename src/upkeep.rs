@@ -9,8 +9,8 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tracing::{debug, error, warn};
 
 use crate::config::Workflow;
-use crate::event::WorkflowState;
-use crate::ingest::watch::Watched;
+use crate::event::{Standing, WorkflowState};
+use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::append::Holding;
 use crate::outbox::gauges::{self, Figures};
@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What is followed of one workflow, and who is told.
 pub struct Followed {
     pub workflow: Arc<Workflow>,
-    pub state: watch::Sender<WorkflowState>,
+    pub state: watch::Sender<Standing>,
     pub pressure: Arc<AtomicBool>,
     pub owners: Arc<AtomicUsize>,
     pub watched: Arc<Watched>,
@@ -39,15 +39,18 @@ pub async fn follow_forever(
         match workflow::states(&database, &ids).await {
             Ok(states) => {
                 for one in &followed {
-                    let standing = states.get(&*one.workflow.id);
-                    let state = standing.map_or(WorkflowState::Running, |standing| standing.state);
+                    let Some(standing) = states.get(&*one.workflow.id).copied() else { continue };
                     // Sent even when it is the same: a stage may have changed its own mind meanwhile.
-                    one.state.send_replace(state);
-                    let paused = one.workflow.paused && state == WorkflowState::Running;
-                    metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { state });
+                    one.state.send_replace(standing);
+                    let shown = standing.shown();
+                    let paused = one.workflow.paused && shown == WorkflowState::Running;
+                    metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });
                 }
             }
-            Err(error) => debug!(error = %chain(&error), "workflow states could not be read"),
+            Err(error) => {
+                debug!(error = %chain(&error), "workflow states could not be read");
+                followed.iter().for_each(|one| metrics.forget_state(&one.workflow.id));
+            }
         }
         for one in &followed {
             match gauges::read(&database, &one.workflow.id).await {
@@ -55,8 +58,9 @@ pub async fn follow_forever(
                 Err(_) => forget(&one.workflow.id, &metrics),
             }
         }
-        if let Ok(seconds) = gauges::oldest_snapshot_seconds(&database).await {
-            metrics.oldest_snapshot.set(seconds);
+        match gauges::oldest_snapshot_seconds(&database).await {
+            Ok(seconds) => metrics.oldest_snapshot.with_label_values::<&str>(&[]).set(seconds),
+            Err(_) => drop(metrics.oldest_snapshot.remove_label_values::<&str>(&[])),
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -92,7 +96,8 @@ impl Followed {
         for (state, count) in states {
             metrics.events.with_label_values(&[id, state]).set(count);
         }
-        let in_kafka = self.watched.oldest_unread(id).as_secs_f64();
+        // Not known, with Kafka away for one: then what is known counts.
+        let in_kafka = self.watched.oldest_unread(id).unwrap_or_default().as_secs_f64();
         let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
         metrics.delivery_lag.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_lag]));
         metrics.undelivered_age.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_age]));
@@ -113,9 +118,7 @@ pub async fn halt_forever(database: Database, mut asked: mpsc::UnboundedReceiver
     while let Some((holding, reason)) = asked.recv().await {
         let id = &holding.workflow.id;
         error!(workflow = %id, reason, "halted: reading stops until an operator decides");
-        let from = [WorkflowState::Running, WorkflowState::Paused, WorkflowState::Suspended];
-        let written = workflow::set(&database, id, &from, WorkflowState::Halted, Some(&reason), "oncebox").await;
-        if let Err(failure) = written {
+        if let Err(failure) = workflow::halt(&database, id, &reason).await {
             // The partition is read again and asks again.
             warn!(workflow = %id, error = %chain(&failure), "writing the halt failed");
         }

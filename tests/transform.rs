@@ -7,11 +7,11 @@ use oncebox::event::{ContentType, Draft, Record};
 use oncebox::transform::{Disposition, Origin, Rejection, Transformer};
 
 fn workflow(more: &str) -> Result<Arc<Workflow>, String> {
+    let source = if more.contains("source:") { "" } else { "\n    source: {topics: [t]}" };
     let yaml = format!(
         "postgres: {{url: \"postgresql://localhost/x\"}}
 workflows:
-  - id: orders
-    source: {{topics: [t]}}
+  - id: orders{source}
     endpoint: {{url: \"https://example.com/\"}}
 {more}"
     );
@@ -194,4 +194,19 @@ fn hostile_json_rejects_the_record_and_nothing_else() {
         checked += 1;
     }
     assert!(checked > 300);
+}
+
+#[test]
+fn an_event_type_that_no_column_holds_is_refused() {
+    let disposition = apply("    eventType: .type\n", &record(br#"{"type":"a\u0000b"}"#));
+    assert!(matches!(disposition, Disposition::Rejected(Rejection::EventTypeHasNul)), "{disposition:?}");
+}
+
+#[test]
+fn the_body_tells_the_sources_time_and_the_lag_counts_from_the_records() {
+    let value = br#"{"after":{"id":1},"source":{"connector":"postgresql","db":"d","table":"t","lsn":1,"ts_ms":1600000000000},"op":"c"}"#;
+    let draft = &drafts("    source: {topics: [t], format: debezium}\n", &record(value))[0];
+    assert_eq!(draft.record_at, Some(1_700_000_000_000));
+    let body = std::str::from_utf8(&draft.body).expect("UTF-8");
+    assert!(body.contains(r#""timestamp":"2020-09-13T12:26:40.000Z""#), "{body}");
 }

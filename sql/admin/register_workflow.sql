@@ -1,7 +1,10 @@
 -- Make a workflow and its configuration known. Called by outbox::workflow::register at start.
--- $1 workflow, $2 version, $3 document. Index: primary keys. Existing rows stay: an operator's word outlives restarts.
+-- $1 workflow, $2 version, $3 document, $4 whether the configuration pauses it. Index: primary keys. An operator's word
+-- outlives restarts: state and halt stay.
 with known as (
-    insert into oncebox.workflow (id) values ($1) on conflict do nothing
+    insert into oncebox.workflow as w (id, paused, stopped_at)
+    values ($1, $4, case when $4 then clock_timestamp() end)
+        on conflict (id) do update set paused = excluded.paused where w.paused <> excluded.paused
 )
 insert into oncebox.configuration (workflow, version, document)
 values ($1, $2, $3)

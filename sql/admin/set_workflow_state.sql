@@ -1,4 +1,4 @@
--- Decide about a workflow. Called by outbox::workflow::set.
+-- Decide whether a workflow sends. Called by outbox::workflow::set.
 -- $1 workflow, $2 new state, $3 reason, $4 who, $5 states it may come from. Index: primary key.
 -- A second process that finds the same fault changes nothing: the first reason stands.
 update oncebox.workflow

@@ -18,13 +18,16 @@ made as (
       from taken
      cross join unnest($7, $8, $9, $10, $11, $12, $13)
            as e (event_index, key, event_type, content_type, traceparent, source_at, body)
- returning cursor, record_offset, event_index, generation, day, length(body) as bytes
+ returning cursor, record_offset, event_index, generation, day, source_at, created_at, length(body) as bytes
 ),
 queued as (
     insert into oncebox.retry
-           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt)
+           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
+            stopped, event_at)
     select made.cursor, made.record_offset, made.event_index, made.generation, made.day, taken.workflow, 'available',
-           0, 0, taken.fence, clock_timestamp(), false
+           0, 0, taken.fence, clock_timestamp(), false,
+           (select w.stopped from oncebox.workflow as w where w.id = taken.workflow),
+           coalesce(to_timestamp(made.source_at / 1000.0), made.created_at)
       from made
      cross join taken
 ),

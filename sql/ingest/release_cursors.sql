@@ -4,7 +4,7 @@ with locked as materialized (
     select id from oncebox.cursor where id = any($1) order by id for update
 )
 update oncebox.cursor as c
-   set owner = null, taken_offset = null, taken_times = 0, suspect_offset = null
+   set owner = null, taken_offset = null, taken_times = 0, suspect_offset = null, suspect_times = 0
   from locked
   join unnest($1, $2) as mine (id, epoch) on mine.id = locked.id
  where c.id = locked.id and c.owner = $3 and c.owner_epoch = mine.epoch;

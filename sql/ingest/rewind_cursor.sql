@@ -4,9 +4,11 @@
 -- Events that waited for their first attempt go to retry as available: the range can no longer name them.
 with waiting as (
     insert into oncebox.retry
-           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt)
+           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
+            stopped, event_at)
     select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow, 'available', 0, 0, 0,
-           clock_timestamp(), false
+           clock_timestamp(), false, (select w.stopped from oncebox.workflow as w where w.id = c.workflow),
+           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at)
       from oncebox.cursor as c
       join oncebox.outbox as o
         on o.cursor = c.id and o.record_offset >= c.claimed_to and o.record_offset < c.next_offset

@@ -1,7 +1,9 @@
 -- Take a cursor's delivery from whoever holds it, for a rewind. Called by outbox::rewind, first statement.
--- $1 cursor. Index: primary keys. Cursor before delivery, as everywhere; the old holder is fenced by the epoch.
+-- $1 cursor, $2 where it must stand, or null for anywhere, $3 where it is to go: back. Index: primary keys. Cursor before delivery, as everywhere; the old holder is fenced by the epoch.
 with held as materialized (
-    select id from oncebox.cursor where id = $1 for update
+    select id from oncebox.cursor
+     where id = $1 and next_offset = coalesce($2, next_offset) and next_offset > $3
+       for update
 ),
 seized as (
     update oncebox.delivery as d

@@ -13,16 +13,40 @@ create table oncebox.schema_version (
     oldest_binary integer not null
 );
 
--- What operators and the system decided about a workflow; the same for all processes.
+-- What operators and the system decided about a workflow; the same for all processes. Sending and reading stop for
+-- reasons of their own: `state` is about sending, `halted` says why records are not read.
 create table oncebox.workflow (
     id text primary key,
     state text not null default 'running',
     reason text,
+    halted text,
+    -- The configuration's own `paused`.
+    paused boolean not null default false,
     changed_at timestamptz not null default clock_timestamp(),
     changed_by text not null default 'oncebox',
-    constraint known_state check (state in ('running', 'paused', 'suspended', 'halted', 'removed')),
+    -- Since when nothing is sent, and for how long that was so before, in all: give-up times stand still meanwhile.
+    stopped_at timestamptz,
+    stopped interval not null default interval '0',
+    constraint known_state check (state in ('running', 'paused', 'suspended', 'removed')),
     constraint a_stop_has_a_reason check (state = 'running' or reason is not null)
 );
+
+-- Keeps the account of stopped time, whichever statement stops or starts a workflow.
+create function oncebox.account_stops() returns trigger
+language plpgsql as $$
+begin
+    if new.state <> 'running' or new.paused then
+        new.stopped_at := coalesce(old.stopped_at, clock_timestamp());
+    elsif old.stopped_at is not null then
+        new.stopped := old.stopped + (clock_timestamp() - old.stopped_at);
+        new.stopped_at := null;
+    end if;
+    return new;
+end
+$$;
+
+create trigger account_stops before update of state, paused on oncebox.workflow
+    for each row execute function oncebox.account_stops();
 
 -- Workflow configurations as written, references unresolved. The version is part of its SHA-256.
 create table oncebox.configuration (
@@ -56,6 +80,7 @@ create table oncebox.cursor (
     taken_times integer not null default 0,
     -- The record that was being read alone when the process died.
     suspect_offset bigint,
+    suspect_times integer not null default 0,
     appended bigint not null default 0,
     appended_bytes bigint not null default 0,
     constraint one_cursor_per_incarnation unique (workflow, cluster, topic_id, partition),
@@ -170,6 +195,10 @@ create table oncebox.retry (
     in_doubt boolean not null,
     held text,
     first_attempt_at timestamptz,
+    -- How long the workflow had been stopped when the row was made: what was stopped since does not count as waiting.
+    stopped interval not null default interval '0',
+    -- The event's own time, for its age.
+    event_at timestamptz not null,
     primary key (cursor, record_offset, event_index, generation),
     constraint known_state check (state in ('scheduled', 'available', 'active', 'retryable', 'pending')),
     constraint active_rows_have_a_lease check (
@@ -178,6 +207,8 @@ create table oncebox.retry (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 create index retry_due on oncebox.retry (workflow, due) where state <> 'pending';
+create index retry_state on oncebox.retry (workflow, state);
+create index retry_age on oncebox.retry (workflow, event_at);
 
 -- Events that Oncebox has stopped trying to deliver, complete in themselves.
 create table oncebox.dead_letter (

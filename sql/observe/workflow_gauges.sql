@@ -1,5 +1,5 @@
 -- What the gauges of one workflow are filled from. Called by outbox::gauges::read, every few seconds, never per scrape.
--- $1 workflow. Counters and bounded index look-ups only: no table is scanned.
+-- $1 workflow. Counters and bounded index look-ups only: no table is scanned. Index: retry_state, retry_due, retry_age.
 select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded), 0)::bigint as waiting,
        coalesce(sum(c.appended_bytes - d.settled_bytes), 0)::bigint as waiting_bytes,
        coalesce(sum(d.completed), 0)::bigint as completed,
@@ -20,9 +20,9 @@ select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded), 0)::b
           from oncebox.retry as r
          where r.workflow = $1 and r.state <> 'pending' and r.state <> 'active' and r.due <= clock_timestamp()
          order by r.due limit 1) as retry_lag,
-       (select extract(epoch from clock_timestamp() - min(r.first_attempt_at))::float8
-          from (select q.first_attempt_at from oncebox.retry as q
-                 where q.workflow = $1 order by q.due limit 10001) as r) as retry_age
+       (select extract(epoch from clock_timestamp() - r.event_at)::float8
+          from oncebox.retry as r
+         where r.workflow = $1 order by r.event_at limit 1) as retry_age
   from oncebox.delivery as d
   join oncebox.cursor as c on c.id = d.cursor
  where d.workflow = $1;

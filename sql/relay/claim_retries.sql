@@ -2,7 +2,7 @@
 -- $1 workflow, $2 process, $3 lease seconds, $4 limit. Index: retry_due.
 -- Locks end with this statement, the lease guards the request. due becomes the lease's end, so that an expired lease is
 -- found by the same search. Fence, sends and counted change before anything is sent. A row whose event is done already
--- (a late answer) is removed instead. The fence never falls and is never below the clock.
+-- (a late answer) is removed instead. age: since the first attempt, without the time for which the workflow was stopped. The fence never falls and is never below the clock.
 with due as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.state = 'active' as expired
       from oncebox.retry as r
@@ -10,6 +10,9 @@ with due as materialized (
      order by r.due
      limit $4
        for update skip locked
+),
+paused as materialized (
+    select stopped from oncebox.workflow where id = $1
 ),
 finished as materialized (
     select due.cursor, due.record_offset, due.event_index, due.generation
@@ -45,8 +48,10 @@ claimed as (
            counted = r.counted + 1,
            fence = greatest(r.fence + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
            first_attempt_at = coalesce(r.first_attempt_at, clock_timestamp()),
+           stopped = case when r.first_attempt_at is null then paused.stopped else r.stopped end,
            in_doubt = r.in_doubt or due.expired
       from due
+     cross join paused
      where r.cursor = due.cursor and r.record_offset = due.record_offset
        and r.event_index = due.event_index and r.generation = due.generation
        and not exists (
@@ -54,11 +59,13 @@ claimed as (
             where f.cursor = r.cursor and f.record_offset = r.record_offset
               and f.event_index = r.event_index and f.generation = r.generation)
  returning r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.sends, r.counted, r.fence,
-           extract(epoch from clock_timestamp() - r.first_attempt_at)::float8 as age, due.expired
+           extract(epoch from clock_timestamp() - r.first_attempt_at - (paused.stopped - r.stopped))::float8 as age,
+           due.expired
 )
 select claimed.cursor, claimed.record_offset, claimed.event_index, claimed.generation, claimed.day, claimed.sends,
        claimed.counted, claimed.fence, claimed.age, claimed.expired, c.topic, c.partition, o.key, o.event_type,
-       o.content_type, o.traceparent, o.source_at, o.body
+       o.content_type, o.traceparent, o.source_at,
+       (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.body
   from claimed
   join oncebox.cursor as c on c.id = claimed.cursor
   join oncebox.outbox as o

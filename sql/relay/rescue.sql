@@ -3,7 +3,8 @@
 -- $1 cursor, $2 workflow, $3 settled_to, $4 claimed_to, $5 the new epoch: above the one these were sent under, so that
 -- the fence never falls for a key. Index: primary keys, bounded by the range in every table.
 with lost as materialized (
-    select o.cursor, o.record_offset, o.event_index, o.generation, o.day
+    select o.cursor, o.record_offset, o.event_index, o.generation, o.day,
+           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at) as event_at
       from oncebox.outbox as o
      where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4
        and not exists (
@@ -19,9 +20,10 @@ with lost as materialized (
 doubted as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            first_attempt_at)
+            first_attempt_at, stopped, event_at)
     select l.cursor, l.record_offset, l.event_index, l.generation, l.day, $2, 'retryable', 1, 1, $5,
-           clock_timestamp(), true, clock_timestamp()
+           clock_timestamp(), true, clock_timestamp(),
+           (select w.stopped from oncebox.workflow as w where w.id = $2), l.event_at
       from lost as l
         on conflict do nothing
  returning cursor, record_offset, event_index, generation, day

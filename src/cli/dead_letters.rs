@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::output::{self, table};
 use super::{Failure, block_on, load};
 use crate::dead_letter::{self, Error};
@@ -106,6 +109,10 @@ async fn print_one(one: &One) -> Result<(), Failure> {
             text(&attempt["at"]),
             text(&attempt["outcome"])
         );
+        let answer = attempt["answer"].as_str().and_then(|text| STANDARD.decode(text.replace('\n', "")).ok());
+        if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
+            println!("answer   {}", String::from_utf8_lossy(&answer));
+        }
     }
     if let Some(body) = &letter.body {
         println!("body     {} bytes\n{}", body.len(), String::from_utf8_lossy(&body[..body.len().min(4096)]));
@@ -126,7 +133,6 @@ async fn replay(one: &One) -> Result<(), Failure> {
     let next = Place { generation: place.generation + 1, ..place };
     match (made, one.json) {
         (made, true) => println!("{}", serde_json::json!({"id": next.to_string(), "events": made})),
-        (0, false) => println!("{place}: the record makes no event any more"),
         (1, false) => println!("{place}: delivered again as {next}"),
         (made, false) => println!("{place}: {made} events"),
     }

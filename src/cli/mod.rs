@@ -113,20 +113,27 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
 
 /// Loads and checks a configuration, programs included.
 fn load(path: &Path) -> Result<Loaded, Failure> {
-    let loaded = config::load(path).map_err(|problems| Failure::Usage(problems.to_string()))?;
-    let mut problems = config::problem::Problems::default();
-    for (index, workflow) in loaded.config.workflows.iter().enumerate() {
-        for (pointer, message) in transform::problems(workflow) {
-            let place = loaded.place(&format!("/workflows/{index}{pointer}"));
-            problems.push(config::problem::Problem::new(place, message));
+    let (loaded, mut problems) = config::read(path);
+    if let Some(loaded) = &loaded {
+        for workflow in &loaded.config.workflows {
+            for (pointer, message) in transform::problems(workflow) {
+                problems.push(loaded.problem(&format!("/workflows/{}{pointer}", workflow.index), message));
+            }
         }
     }
-    if problems.is_empty() { Ok(loaded) } else { Err(Failure::Usage(problems.to_string())) }
+    match loaded {
+        Some(loaded) if problems.is_empty() => Ok(loaded),
+        _ => Err(Failure::Usage(problems.to_string())),
+    }
 }
 
 /// The runtime of a verb that talks to servers.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime can be started").block_on(future)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime can be started");
+    let result = runtime.block_on(future);
+    // A thread that waits for a broker which is away is not waited for.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
 }
 
 /// The workflow of that id, or which ones there are.

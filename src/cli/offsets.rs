@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::output::{self, table};
 use super::{Failure, block_on, load, workflow};
 use crate::config::{Loaded, Topics, Workflow};
-use crate::event::{CursorId, WorkflowState};
+use crate::event::CursorId;
 use crate::ingest::{native, settings};
 use crate::outbox::cursor::{self, Listed, Start, TopicName};
 use crate::outbox::gap::{self, Gap, GapReason};
@@ -175,7 +175,7 @@ async fn set_offsets(set: &Set) -> Result<(), Failure> {
     let who = output::who();
     let detail = format!("to {} ({} partitions)", set.to, moves.len());
     store::audit(&database, &who, "offsets set", Some(&flow.id), &detail).await?;
-    store::set(&database, &flow.id, &[WorkflowState::Halted], WorkflowState::Running, None, &who).await?;
+    store::end_halt(&database, &flow.id).await?;
     notify::tell(&database, &flow.id).await?;
     Ok(())
 }
@@ -230,8 +230,9 @@ async fn carry_out(database: &Database, flow: &Workflow, cluster: &str, one: &Mo
             cursor::add(database, name, &[start]).await?;
         }
         Some(from) if from != one.to => {
-            let gap = Gap { cursor: id, from, to: one.to, reason: GapReason::Operator };
-            gap::skip(database, &gap, "set").await?;
+            // From wherever it stands by then: a running relay reads on while we ask.
+            let gap = Gap { cursor: id, from: None, to: one.to, reason: GapReason::Operator };
+            gap::move_to(database, &gap, "set").await?;
         }
         Some(_) => {}
     }

@@ -16,16 +16,16 @@ pub struct Flags {
     #[arg(long, default_value = "receiver.jsonl")]
     log_file: PathBuf,
     /// The share of requests that fail, 0 to 1.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
     fail: f64,
     /// The share of requests that are processed and whose answer is lost.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
     lose: f64,
     /// The share of requests that are closed unprocessed.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
     close: f64,
     /// The status of a failure.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(200..600))]
     status: Option<u16>,
     /// Every answer waits this many milliseconds.
     #[arg(long, default_value_t = 0)]
@@ -51,4 +51,8 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         receiver.wait().await;
         Ok(())
     })
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "a share from 0 to 1".to_owned())
 }

@@ -21,8 +21,10 @@ pub fn run(resume: &Resume) -> Result<(), Failure> {
     let database = Database::new(&loaded.config.postgres)?;
     let who = super::output::who();
     let changed = block_on(async {
-        let from = [WorkflowState::Paused, WorkflowState::Suspended, WorkflowState::Halted];
-        let changed = store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
+        let from = [WorkflowState::Paused, WorkflowState::Suspended];
+        let sends = store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
+        let reads = store::end_halt(&database, id).await?;
+        let changed = sends || reads;
         if changed {
             store::audit(&database, &who, "resume", Some(id), "").await?;
             notify::tell(&database, id).await?;

@@ -50,7 +50,8 @@ impl Report<'_> {
 }
 
 fn at(tree: &Node, pointer: &str, message: String, allowed: &str) -> Problem {
-    let problem = Problem::new(tree.nearest(pointer).place.clone(), message);
+    let node = tree.nearest(pointer);
+    let problem = Problem::new(node.place.clone(), node.as_written(message));
     if allowed.is_empty() { problem } else { problem.allowed(allowed) }
 }
 
@@ -126,14 +127,25 @@ fn postgres(raw: &RawConfig, report: &mut Report<'_>) -> Option<Postgres> {
         return None;
     };
     let direct = given(&raw.postgres.direct_url);
-    let from_url = UrlTls::read(&url);
+    let from_url = UrlTls::read(&url, "/postgres/url", report);
+    let from_direct = direct.as_ref().map(|text| UrlTls::read(text, "/postgres/directUrl", report));
+    if from_direct
+        .as_ref()
+        .is_some_and(|tls| tls.mode.is_some() && tls.mode != from_url.mode && raw.postgres.tls.mode.is_none())
+    {
+        report.problem(
+            "/postgres/directUrl",
+            "its sslmode is not that of `url`",
+            "the same sslmode, or postgres.tls.mode",
+        );
+    }
     for (pointer, text) in [("/postgres/url", Some(&url)), ("/postgres/directUrl", direct.as_ref())] {
         if text.is_some_and(|t| UrlTls::strip(t).parse::<tokio_postgres::Config>().is_err()) {
             report.problem(pointer, "not a PostgreSQL URL", "postgresql://user:password@host:port/database");
         }
     }
     let mode = raw.postgres.tls.mode.or(from_url.mode).unwrap_or(PostgresTlsMode::Prefer);
-    let ca = given(&raw.postgres.tls.ca).or(from_url.ca);
+    let ca = given(&raw.postgres.tls.ca).or(from_url.ca).or(from_direct.and_then(|tls| tls.ca));
     Some(Postgres {
         has_direct_url: direct.is_some(),
         direct_url: Secret::new(UrlTls::strip(direct.as_ref().unwrap_or(&url))),
@@ -153,12 +165,17 @@ struct UrlTls {
 }
 
 impl UrlTls {
-    fn read(text: &str) -> Self {
+    fn read(text: &str, pointer: &str, report: &mut Report<'_>) -> Self {
         let value = |name: &str| {
             let query = text.split_once('?')?.1;
             query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
-        let mode = value("sslmode").and_then(|m| serde_json::from_value(m.into()).ok());
+        let written = value("sslmode");
+        let mode = written.clone().and_then(|m| serde_json::from_value(m.into()).ok());
+        if let Some(written) = written.filter(|_| mode.is_none()) {
+            let allowed = "disable, prefer, require, verify-ca, verify-full";
+            report.problem(pointer, format!("sslmode `{written}` is not one"), allowed);
+        }
         Self { mode, ca: value("sslrootcert") }
     }
 

@@ -70,6 +70,8 @@ pub struct Egress {
 #[derive(Debug, Clone)]
 pub struct Workflow {
     pub id: Arc<str>,
+    /// Its place in the list.
+    pub index: usize,
     pub labels: BTreeMap<String, String>,
     pub paused: bool,
     pub source: Source,
@@ -161,6 +163,8 @@ pub struct Delivery {
     pub envelope: Envelope,
     pub key: IdempotencyKey,
     pub retries: Retries,
+    /// jq; nothing means the record key's bytes.
+    pub ordering_key: Option<String>,
     pub concurrency: usize,
     pub lease: Duration,
     pub max_waiting: u64,

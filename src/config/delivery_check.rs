@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::check::Report;
 use super::checked::{Backoff, Delivery, Endpoint, IdempotencyKey, Retries};
+use super::endpoint_check;
 use super::raw_delivery::{RawBackoff, RawRetries};
 use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, Ordering, RawWorkflow};
 
+const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Which mechanism a guarantee gets, and which keys need which mechanism.
@@ -30,7 +32,8 @@ pub fn guarantee(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> (Gua
             Guarantee::AtLeastOnce => "kafka-offsets, transactional-outbox",
             Guarantee::IdempotentKeys => "generated-keys, transactional-outbox",
         };
-        report.problem(&format!("{here}/delivery/mechanism"), reason, allowed);
+        let message = format!("`{}`: {reason}", mechanism.as_str());
+        report.problem(&format!("{here}/delivery/mechanism"), message, allowed);
     }
     let outbox = mechanism == Mechanism::TransactionalOutbox;
     let in_doubt = matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask | OnInDoubt::Hold));
@@ -85,12 +88,28 @@ pub fn delivery(
             "letters, digits and -",
         );
     }
+    let own = header.eq_ignore_ascii_case("idempotency-key");
+    if !own && endpoint_check::is_reserved(&header.to_lowercase()) {
+        report.problem(
+            &format!("{here}/delivery/idempotencyKey/header"),
+            format!("`{header}` is set by Oncebox for something else"),
+            "Idempotency-Key, or a header of the receiver's own",
+        );
+    }
+    for (given, key) in [
+        (raw.delivery.max_waiting_bytes.is_some_and(|size| size.0 == 0), "maxWaitingBytes"),
+        (raw.delivery.retries.give_up_after.is_some_and(|span| span.0.is_zero()), "retries/giveUpAfter"),
+    ] {
+        if given {
+            report.problem(&format!("{here}/delivery/{key}"), "nothing could ever be delivered", "more than 0");
+        }
+    }
     let timeout = endpoint.map_or(Duration::from_secs(15), |e| e.timeout);
     let lease = raw.delivery.lease.and_then(|l| l.0).unwrap_or(timeout + Duration::from_secs(30));
     if lease <= timeout {
         report.problem(
             &format!("{here}/delivery/lease"),
-            "the lease would end while a request may still run",
+            format!("a lease of {}s would end while a request may still run", lease.as_secs_f64()),
             "longer than endpoint.timeout",
         );
     }
@@ -106,6 +125,7 @@ pub fn delivery(
             included_in_payload: key.included_in_payload.unwrap_or(true),
         },
         retries: retries(&raw.delivery.retries, here, report),
+        ordering_key: given(&raw.delivery.ordering_key),
         concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,
         lease,
         max_waiting: raw.delivery.max_waiting.unwrap_or(1_000_000),
@@ -132,6 +152,17 @@ fn retries(raw: &RawRetries, here: &str, report: &mut Report<'_>) -> Retries {
         }
     };
     match &backoff {
+        Backoff::Listed(list) if list.iter().any(|delay| *delay < SHORTEST_DELAY) => {
+            let key = if raw.backoff_ms.is_some() { "backoffMs" } else { "backoff" };
+            report.problem(&format!("{here}/{key}"), "a delay that would hammer the endpoint", "10ms or more");
+        }
+        Backoff::Growing { initial, .. } if *initial < SHORTEST_DELAY => {
+            report.problem(
+                &format!("{here}/backoff/initial"),
+                "a delay that would hammer the endpoint",
+                "10ms or more",
+            );
+        }
         Backoff::Listed(list) if list.is_empty() => {
             report.problem(&format!("{here}/backoff"), "an empty list of delays", "at least one delay");
         }

@@ -49,10 +49,7 @@ pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Optio
     for (name, value) in &raw.endpoint.headers {
         let lower = name.to_lowercase();
         let pointer = format!("{here}/endpoint/headers/{}", name.replace('~', "~0").replace('/', "~1"));
-        let reserved = RESERVED_HEADERS.contains(&lower.as_str())
-            || lower == key_header
-            || ["oncebox-", "webhook-", "proxy-"].iter().any(|prefix| lower.starts_with(prefix));
-        if reserved {
+        if is_reserved(&lower) || lower == key_header {
             report.problem(&pointer, format!("`{name}` is set by Oncebox"), "another header");
         }
         if hyper::header::HeaderName::from_bytes(lower.as_bytes()).is_err() {
@@ -63,6 +60,13 @@ pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Optio
         }
         headers.push((lower, Secret::new(value.clone())));
     }
+    if raw.endpoint.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
+        report.problem(&format!("{here}/endpoint/timeout"), "no request ends in no time", "more than 0s");
+    }
+    let auth = &raw.endpoint.auth;
+    if [auth.basic.is_some(), auth.bearer.is_some(), auth.oauth2.is_some()].iter().filter(|used| **used).count() > 1 {
+        report.problem(&format!("{here}/endpoint/auth"), "two ways to authenticate", "one of basic, bearer, oauth2");
+    }
     Some(Endpoint {
         url,
         method: raw.endpoint.method.unwrap_or(Method::Post),
@@ -70,6 +74,12 @@ pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Optio
         timeout: raw.endpoint.timeout.map_or(Duration::from_secs(15), |s| s.0),
         answers: answers(&raw.endpoint.answers),
     })
+}
+
+/// Whether Oncebox sets this header, named in lower case, or will.
+pub fn is_reserved(lower: &str) -> bool {
+    RESERVED_HEADERS.contains(&lower)
+        || ["oncebox-", "webhook-", "proxy-"].iter().any(|prefix| lower.starts_with(prefix))
 }
 
 fn is_private(url: &url::Url) -> bool {

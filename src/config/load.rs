@@ -22,13 +22,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Where the value that a JSON pointer names was written.
-    pub fn place(&self, pointer: &str) -> Place {
-        self.tree.nearest(pointer).place.clone()
+    /// A problem with the value that a JSON pointer names.
+    pub fn problem(&self, pointer: &str, message: String) -> Problem {
+        let node = self.tree.nearest(pointer);
+        Problem::new(node.place.clone(), node.as_written(message))
     }
 }
 
-pub fn load(path: &Path) -> Result<Loaded, Problems> {
+/// Reads and checks. What could be read is there even with problems, so that later checks can add theirs.
+pub fn read(path: &Path) -> (Option<Loaded>, Problems) {
     let sources = Sources { variable: &|name| std::env::var(name).ok(), file: &|path| fs::read_to_string(path) };
     let mut problems = Problems::default();
     let mut trees = Vec::new();
@@ -41,32 +43,48 @@ pub fn load(path: &Path) -> Result<Loaded, Problems> {
             }
         }
     }
+    if !problems.is_empty() && trees.is_empty() {
+        return (None, problems);
+    }
     let mut tree = merge(trees, path, &mut problems);
     secrets_check::literal_secrets(&tree, &mut problems);
     substitute(&mut tree, &sources, &mut problems);
     finish(tree, problems)
 }
 
-/// Everything after the text is read; tests enter here.
-fn finish(tree: Node, mut problems: Problems) -> Result<Loaded, Problems> {
-    shape::check(&tree, &mut problems);
-    if !problems.is_empty() {
-        return Err(problems);
+/// The configuration, or every problem of it.
+pub fn load(path: &Path) -> Result<Loaded, Problems> {
+    match read(path) {
+        (Some(loaded), problems) if problems.is_empty() => Ok(loaded),
+        (_, problems) => Err(problems),
+    }
+}
+
+/// Everything after the text is read.
+fn finish(mut tree: Node, mut problems: Problems) -> (Option<Loaded>, Problems) {
+    let misfits = shape::check(&tree, &mut problems);
+    // What does not fit is reported and taken out, so that the rest can be checked too. That it is missing now is not
+    // worth a word of its own.
+    let mut silenced: Vec<Place> = Vec::new();
+    for pointer in &misfits {
+        let parent = pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
+        silenced.extend([tree.nearest(pointer).place.clone(), tree.nearest(parent).place.clone()]);
+        tree.remove(pointer);
     }
     let tree = with_defaults(tree);
-    let raw: RawConfig = match serde_json::from_value(tree.to_json()) {
+    let raw: RawConfig = match serde_json::from_value(tree.without_nulls()) {
         Ok(raw) => raw,
         Err(error) => {
-            problems.push(Problem::new(tree.place.clone(), format!("cannot be read: {error}")));
-            return Err(problems);
+            if problems.is_empty() {
+                problems.push(Problem::new(tree.place.clone(), format!("cannot be read: {error}")));
+            }
+            return (None, problems);
         }
     };
-    let mut warnings = Problems::default();
-    let config = check::check(&raw, &tree, &mut problems, &mut warnings);
-    match config {
-        Some(config) if problems.is_empty() => Ok(Loaded { config, tree, warnings: warnings.sorted() }),
-        _ => Err(problems),
-    }
+    let (mut found, mut warnings) = (Problems::default(), Problems::default());
+    let config = check::check(&raw, &tree, &mut found, &mut warnings);
+    found.sorted().into_iter().filter(|p| !silenced.contains(&p.place)).for_each(|p| problems.push(p));
+    (config.map(|config| Loaded { config, tree, warnings: warnings.sorted() }), problems)
 }
 
 fn files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
@@ -77,7 +95,7 @@ fn files(path: &Path, problems: &mut Problems) -> Vec<PathBuf> {
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok().map(|e| e.path()))
-        .filter(|file| file.extension().is_some_and(|e| e == "yaml" || e == "yml"))
+        .filter(|file| file.extension().is_some_and(|e| e == "yaml"))
         .collect();
     found.sort();
     if found.is_empty() {
@@ -135,9 +153,16 @@ fn with_defaults(mut tree: Node) -> Node {
     tree
 }
 
+/// Keys of which one is written instead of the other: a workflow's own choice leaves the default's out.
+const ALTERNATIVES: [&[&str]; 2] = [&["backoff", "backoffMs"], &["basic", "bearer", "oauth2"]];
+
 fn underlay(node: &mut Node, defaults: &Node) {
     let (Content::Map(own), Content::Map(given)) = (&mut node.content, &defaults.content) else { return };
     for entry in given {
+        let rivals = ALTERNATIVES.iter().filter(|group| group.contains(&entry.key.as_str())).copied().flatten();
+        if rivals.into_iter().any(|rival| *rival != entry.key && own.iter().any(|e| e.key == *rival)) {
+            continue;
+        }
         match own.iter_mut().find(|e| e.key == entry.key) {
             // A list and a map of `backoff` exclude each other; maps of the same key are merged.
             Some(existing) => underlay(&mut existing.value, &entry.value),

@@ -29,7 +29,7 @@ pub use checked::{
     Admin, Answers, Backoff, Config, Delivery, Egress, Endpoint, EventType, IdempotencyKey, Kafka, Postgres, Retries,
     Source, StartFrom, Topics, Workflow,
 };
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, read};
 pub use raw::PostgresTlsMode;
 pub use raw_workflow::{Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones};
 pub use secret::Secret;

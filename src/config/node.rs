@@ -88,6 +88,55 @@ impl Node {
         }
     }
 
+    /// A message with this node's value as it was written, never as a reference resolved it: it may be a secret.
+    pub fn as_written(&self, message: String) -> String {
+        match &self.content {
+            Content::Scalar(Scalar { text, written: Some(written), .. }) if !text.is_empty() => {
+                message.replace(text.as_str(), written)
+            }
+            Content::Scalar(_) | Content::List(_) | Content::Map(_) => message,
+        }
+    }
+
+    /// Takes out the value that a JSON pointer names.
+    pub fn remove(&mut self, pointer: &str) {
+        let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+        let last = last.replace("~1", "/").replace("~0", "~");
+        let mut here = self;
+        for part in parent.split('/').skip(1) {
+            let part = part.replace("~1", "/").replace("~0", "~");
+            let next = match &mut here.content {
+                Content::Map(entries) => entries.iter_mut().find(|e| e.key == part).map(|e| &mut e.value),
+                Content::List(items) => part.parse::<usize>().ok().and_then(|i| items.get_mut(i)),
+                Content::Scalar(_) => None,
+            };
+            let Some(next) = next else { return };
+            here = next;
+        }
+        match &mut here.content {
+            Content::Map(entries) => entries.retain(|entry| entry.key != last),
+            // An item of a list stays, empty: the others keep their numbers.
+            Content::List(items) => {
+                if let Some(item) = last.parse::<usize>().ok().and_then(|i| items.get_mut(i)) {
+                    item.content = Content::Map(Vec::new());
+                }
+            }
+            Content::Scalar(_) => {}
+        }
+    }
+
+    /// Keys without a value are as good as not written.
+    pub fn without_nulls(&self) -> Value {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.to_json(),
+            Content::List(items) => Value::Array(items.iter().map(Node::without_nulls).collect()),
+            Content::Map(entries) => {
+                let values = entries.iter().map(|e| (e.key.clone(), e.value.without_nulls()));
+                Value::Object(values.filter(|(_, value)| !value.is_null()).collect())
+            }
+        }
+    }
+
     pub fn to_json(&self) -> Value {
         match &self.content {
             Content::Scalar(scalar) => scalar.to_json(),

@@ -99,6 +99,16 @@ choices! {
     }
 }
 
+impl Mechanism {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TransactionalOutbox => "transactional-outbox",
+            Self::KafkaOffsets => "kafka-offsets",
+            Self::GeneratedKeys => "generated-keys",
+        }
+    }
+}
+
 impl Guarantee {
     pub fn as_str(self) -> &'static str {
         match self {

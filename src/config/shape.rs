@@ -3,6 +3,7 @@
 //! The schema comes from the same structs that serde fills, so what passes here deserialises. What is allowed at a
 //! place is read off the schema by following the value's own path, never off an error's text.
 
+use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
@@ -18,36 +19,75 @@ pub fn schema() -> Value {
     schema
 }
 
-pub fn check(root: &Node, problems: &mut Problems) {
+/// Reports what does not fit, and answers where that is, as JSON pointers.
+pub fn check(root: &Node, problems: &mut Problems) -> Vec<String> {
     let schema = schema();
     let mut options = jsonschema::options().should_validate_formats(true);
     for format in FORMATS {
         options = options.with_format(format.name, format.accepts);
     }
     let validator = options.build(&schema).expect("the derived schema is valid");
-    let instance = root.to_json();
+    let instance = root.without_nulls();
+    let mut checked = Checked { schema: &schema, root, problems, misfits: Vec::new() };
     for error in validator.iter_errors(&instance) {
+        checked.report(&error);
+    }
+    checked.misfits
+}
+
+struct Checked<'a> {
+    schema: &'a Value,
+    root: &'a Node,
+    problems: &'a mut Problems,
+    misfits: Vec<String>,
+}
+
+impl Checked<'_> {
+    fn report(&mut self, error: &ValidationError<'_>) {
         let pointer = error.instance_path().to_string();
-        let node = root.nearest(&pointer);
+        let node = self.root.nearest(&pointer);
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 for key in unexpected {
-                    problems.push(unknown_key(&schema, &pointer, node, key));
+                    self.problems.push(unknown_key(self.schema, &pointer, node, key));
+                    self.misfits.push(format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")));
                 }
             }
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
-                problems.push(Problem::new(node.place.clone(), format!("`{name}` is missing")));
+                self.problems.push(Problem::new(node.place.clone(), format!("`{name}` is missing")));
+                self.misfits.push(pointer);
             }
-            _ => {
-                let allowed = subschema(&schema, &pointer).map(|s| describe(&schema, s));
-                let name = pointer.rsplit('/').next().unwrap_or_default();
-                let shown = shown(error.instance());
-                let mut problem = Problem::new(node.place.clone(), format!("{shown} is not a value for `{name}`"));
-                problem.allowed = allowed.filter(|text| !text.is_empty());
-                problems.push(problem);
+            // Of several shapes the one that was meant is that of the value's own kind: its errors say more.
+            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }
+                if error.instance().is_object() || error.instance().is_array() =>
+            {
+                let of_its_kind = |branch: &&Vec<ValidationError<'_>>| {
+                    !branch.is_empty()
+                        && !branch.iter().any(|e| {
+                            matches!(e.kind(), ValidationErrorKind::Type { .. })
+                                && e.instance_path().to_string() == pointer
+                        })
+                };
+                match context.iter().find(of_its_kind) {
+                    Some(branch) => branch.iter().for_each(|inner| self.report(inner)),
+                    None => self.misfit(&pointer, error.instance()),
+                }
             }
+            _ => self.misfit(&pointer, error.instance()),
         }
+    }
+
+    fn misfit(&mut self, pointer: &str, value: &Value) {
+        let node = self.root.nearest(pointer);
+        let parts: Vec<&str> = pointer.rsplit('/').collect();
+        let name = parts.iter().find(|part| part.parse::<usize>().is_err()).copied().unwrap_or_default();
+        let message = node.as_written(format!("{} is not a value for `{name}`", shown(value)));
+        let mut problem = Problem::new(node.place.clone(), message);
+        problem.allowed =
+            subschema(self.schema, pointer).map(|s| describe(self.schema, s)).filter(|text| !text.is_empty());
+        self.problems.push(problem);
+        self.misfits.push(pointer.to_owned());
     }
 }
 

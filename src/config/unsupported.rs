@@ -17,6 +17,11 @@ pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
         (set(&raw.egress.proxy), "/egress/proxy", "egress.proxy"),
         (set(&raw.tracing.otlp), "/tracing/otlp", "tracing.otlp"),
     ];
+    if !raw.admin.tokens.is_empty() {
+        // Nothing needs one yet: what is served without them is health and metrics.
+        let place = report.tree.nearest("/admin/tokens").place.clone();
+        report.warnings.push(Problem::new(place, "admin.tokens: nothing asks for a token yet".to_owned()));
+    }
     collect(&found, "", report)
 }
 

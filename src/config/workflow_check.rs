@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::check::Report;
 use super::checked::{EventType, Source, StartFrom, Topics, Workflow};
-use super::raw_workflow::{Encoding, Format, OnInvalid, OnOffsetLoss, RawWorkflow, Tombstones};
+use super::raw_workflow::{Encoding, Format, OnInvalid, OnOffsetLoss, Ordering, RawWorkflow, Tombstones};
 use super::{delivery_check, endpoint_check, unsupported};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -39,11 +39,36 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
             "at most `retention`",
         );
     }
+    if retention.is_zero() {
+        report.problem(&format!("{here}/retention"), "nothing would be kept at all", "more than 0s");
+    }
+    for name in raw.labels.keys() {
+        let mut letters = name.chars();
+        let valid = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && !name.starts_with("__")
+            && !["workflow", "guarantee"].contains(&name.as_str());
+        if !valid {
+            report.problem(
+                &format!("{here}/labels/{name}"),
+                format!("`{name}` cannot be a label"),
+                "a Prometheus label name other than workflow and guarantee",
+            );
+        }
+    }
+    if raw.source.format == Some(Format::Debezium) && !matches!(raw.delivery.ordering, Some(Ordering::Key)) {
+        report.warning(
+            &format!("{here}/source/format"),
+            "changes of one row may arrive in another order than they were made",
+            "ordering: key, or a receiver that compares oncebox-source",
+        );
+    }
     let unsupported = unsupported::in_workflow(raw, mechanism, index, report);
     let document = report.tree.nearest(&here).to_written_json().to_string();
     let program = |text: &Option<String>| text.clone().filter(|t| !t.trim().is_empty() && t.trim() != ".");
     Some(Workflow {
         id: id.into(),
+        index,
         labels: raw.labels.clone(),
         paused: raw.paused.unwrap_or(false),
         source: source?,
@@ -76,7 +101,18 @@ fn source(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Sour
             report.problem(&pointer, "`source.topics` is missing", "topics: [name], or one ^regex");
             return None;
         }
-        [pattern] if pattern.starts_with('^') => Topics::Matching(pattern.clone()),
+        [pattern] if pattern.starts_with('^') => {
+            if let Err(error) = regex::Regex::new(pattern) {
+                let reason =
+                    error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                report.problem(
+                    &format!("{pointer}/0"),
+                    format!("`{pattern}` is not a regular expression: {reason}"),
+                    TOPIC,
+                );
+            }
+            Topics::Matching(pattern.clone())
+        }
         names => {
             for (at, name) in names.iter().enumerate() {
                 let valid = !name.is_empty()
@@ -112,6 +148,9 @@ fn source(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Sour
             "debezium records cannot be text or bytes",
             "json (or avro, protobuf, jsonSchema)",
         );
+    }
+    if raw.source.max_bytes.is_some_and(|size| size.0 == 0) {
+        report.problem(&format!("{here}/source/maxBytes"), "every record would be too large", "1 or more");
     }
     Some(Source {
         topics,

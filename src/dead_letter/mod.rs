@@ -23,6 +23,8 @@ pub enum Error {
     NotFound(Place),
     #[error("dead letter {0} belongs to workflow `{1}`, which this configuration does not have")]
     NoWorkflow(Place, String),
+    #[error("{0}: the record makes no event any more, so it stays a dead letter")]
+    MakesNothing(Place),
     #[error("the record still cannot be made into events")]
     StillInvalid(#[source] Rejection),
     #[error("the workflow's programs do not compile: {0}")]
@@ -212,10 +214,12 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
         topic_id: letter.topic_id.as_str().into(),
         partition: letter.partition,
     };
+    // A transform that gives nothing is a filter by another name.
     let transformer = Transformer::new(Arc::clone(workflow)).map_err(Error::Programs)?;
     match transformer.apply(&record, &origin) {
+        Disposition::Events { drafts, .. } if drafts.is_empty() => Err(Error::MakesNothing(letter.place)),
         Disposition::Events { drafts, .. } => Ok(drafts.into_iter().map(again).collect()),
-        Disposition::Filtered | Disposition::Tombstone => Ok(Vec::new()),
+        Disposition::Filtered | Disposition::Tombstone => Err(Error::MakesNothing(letter.place)),
         Disposition::Rejected(rejection) => Err(Error::StillInvalid(rejection)),
     }
 }
@@ -227,7 +231,7 @@ fn again(draft: Draft) -> Again {
         event_type: draft.event_type,
         content_type: draft.content_type.as_str().to_owned(),
         traceparent: draft.traceparent,
-        source_at: draft.source_at,
+        source_at: draft.record_at,
         body: draft.body.to_vec(),
     }
 }

@@ -21,6 +21,7 @@ use tally::Tally;
 const PARTITIONS: i32 = 6;
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+const PLAIN_LINES_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub struct Flags {
@@ -148,7 +149,7 @@ impl Demo {
         );
         let orders = Orders::produce(&self.brokers, &self.topic, flags.events);
         self.start_relay()?;
-        let mut killed = 0;
+        let (mut killed, mut said) = (0, Instant::now());
         let tally = loop {
             std::thread::sleep(LOOK_EVERY);
             let tally = Tally::read(&self.folder.join("receiver.jsonl"))?;
@@ -160,7 +161,10 @@ impl Demo {
                 self.say(&format!("kill -9 ({killed} of {})", flags.kills), orders.produced(), &tally);
                 self.start_relay()?;
             }
-            self.say("delivering", orders.produced(), &tally);
+            if self.terminal || said.elapsed() > PLAIN_LINES_EVERY {
+                said = Instant::now();
+                self.say("delivering", orders.produced(), &tally);
+            }
             let all = orders.is_done() && tally.processed >= orders.produced();
             if all && killed == flags.kills {
                 break tally;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use place::{CursorId, NotAnEventId, Place, encode_components};
-pub use state::{Reason, UnknownState, WorkflowState};
+pub use state::{Reason, Standing, UnknownState, WorkflowState};
 
 /// One start of the process. Random, so that two processes are never mistaken for each other.
 pub type ProcessId = uuid::Uuid;
@@ -78,8 +78,8 @@ pub struct Draft {
     pub content_type: ContentType,
     /// The record's own, when it had one.
     pub traceparent: Option<String>,
-    /// The source's time, milliseconds since 1970.
-    pub source_at: Option<i64>,
+    /// The record's time, milliseconds since 1970; the source's when the record has none.
+    pub record_at: Option<i64>,
     pub body: Bytes,
 }
 
@@ -94,6 +94,8 @@ pub struct Event {
     pub event_type: String,
     pub content_type: String,
     pub traceparent: Option<String>,
-    pub source_at: Option<i64>,
+    pub record_at: Option<i64>,
+    /// When it was stored, milliseconds since 1970.
+    pub stored_at: i64,
     pub body: Bytes,
 }

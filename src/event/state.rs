@@ -67,15 +67,32 @@ impl WorkflowState {
             Self::Removed => "removed",
         }
     }
+}
+
+/// What a workflow's stages heed. Reading and sending stop for reasons of their own, and neither ends the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// What was decided about sending; never `Halted`.
+    pub decided: WorkflowState,
+    pub halted: bool,
+}
+
+impl Standing {
+    pub const RUNNING: Self = Self { decided: WorkflowState::Running, halted: false };
 
     /// Whether records are read. A pause keeps reading: what comes in stays durable and waits.
     pub fn reads(self) -> bool {
-        matches!(self, Self::Running | Self::Paused | Self::Suspended)
+        !self.halted && self.decided != WorkflowState::Removed
     }
 
     /// Whether events are sent. A halt of the source does not stop what was read before it.
     pub fn sends(self) -> bool {
-        matches!(self, Self::Running | Self::Halted)
+        self.decided == WorkflowState::Running
+    }
+
+    /// The one state that people see.
+    pub fn shown(self) -> WorkflowState {
+        if self.halted { WorkflowState::Halted } else { self.decided }
     }
 }
 

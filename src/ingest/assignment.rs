@@ -204,13 +204,8 @@ impl Resolver<'_> {
         }
         warn!(workflow = %self.workflow.id, topic = name, ?policy, "the topic was deleted and created again");
         for known in stored {
-            let gap = Gap {
-                cursor: known.id,
-                from: known.next_offset,
-                to: known.next_offset,
-                reason: GapReason::TopicRecreated,
-            };
-            gap::record(self.database, &gap, gap::action(policy)).await.map_err(Error::Outbox)?;
+            let noted = gap::record(self.database, known.id, known.next_offset, gap::action(policy)).await;
+            noted.map_err(Error::Outbox)?;
         }
         self.add(name, topic, starts).await
     }
@@ -236,7 +231,7 @@ impl Resolver<'_> {
             workflow = %self.workflow.id, topic = name, partition, from = next, to, ?policy,
             reason = reason.as_str(), "offsets were lost"
         );
-        let gap = Gap { cursor, from: next, to, reason };
-        gap::skip(self.database, &gap, gap::action(policy)).await.map_err(Error::Outbox)
+        let gap = Gap { cursor, from: Some(next), to, reason };
+        gap::move_to(self.database, &gap, gap::action(policy)).await.map_err(Error::Outbox)
     }
 }

@@ -15,26 +15,35 @@ use tracing::debug;
 
 use super::settings;
 use crate::config::Kafka;
+use crate::event::CursorId;
 
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// A topic's name and a partition.
-pub type TopicPartition = (String, i32);
+/// A cursor that lags: where it stands, and where its log ended when that was asked.
+#[derive(Debug, Clone)]
+pub struct Unread {
+    pub cursor: CursorId,
+    pub topic: String,
+    pub partition: i32,
+    pub next_offset: i64,
+    pub end: i64,
+}
 
 /// The first record that a cursor has not passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstUnread {
-    pub offset: i64,
+struct FirstUnread {
+    /// Where the cursor stood.
+    from: i64,
     /// Milliseconds since 1970.
-    pub timestamp: i64,
+    timestamp: i64,
 }
 
 pub struct Backlog {
     reader: BaseConsumer,
     admin: AdminClient<DefaultClientContext>,
     /// What was seen last time; a cursor that stands still is not looked at again.
-    seen: HashMap<TopicPartition, FirstUnread>,
+    seen: HashMap<CursorId, FirstUnread>,
     kept: HashMap<String, (Instant, Option<Duration>)>,
 }
 
@@ -55,31 +64,47 @@ impl Backlog {
         Ok(Self { reader, admin: config.create()?, seen: HashMap::new(), kept: HashMap::new() })
     }
 
-    /// The first record at or after each offset, where there is one.
-    pub fn look(&mut self, unread: &HashMap<TopicPartition, i64>) -> &HashMap<TopicPartition, FirstUnread> {
-        self.seen.retain(|key, first| unread.get(key).is_some_and(|offset| *offset <= first.offset));
+    /// The time of the first record that each cursor has not passed, where it can be had. All are of one workflow.
+    pub fn look(&mut self, unread: &[Unread]) -> HashMap<CursorId, i64> {
         let mut missing = TopicPartitionList::new();
-        for (key, offset) in unread.iter().filter(|(key, _)| !self.seen.contains_key(*key)) {
-            let _ = missing.add_partition_offset(&key.0, key.1, Offset::Offset(*offset));
+        for one in unread {
+            if self.seen.get(&one.cursor).is_none_or(|first| first.from != one.next_offset) {
+                self.seen.remove(&one.cursor);
+                let _ = missing.add_partition_offset(&one.topic, one.partition, Offset::Offset(one.next_offset));
+            }
         }
         if missing.count() > 0 {
-            if let Err(error) = self.read_first(&missing) {
+            if let Err(error) = self.read_first(&missing, unread) {
                 debug!(%error, "the backlog's first records could not be read");
             }
             let _ = self.reader.unassign();
         }
-        &self.seen
+        let timestamp = |one: &Unread| Some((one.cursor, self.seen.get(&one.cursor)?.timestamp));
+        unread.iter().filter_map(timestamp).collect()
     }
 
-    fn read_first(&mut self, partitions: &TopicPartitionList) -> Result<(), KafkaError> {
+    fn read_first(&mut self, partitions: &TopicPartitionList, unread: &[Unread]) -> Result<(), KafkaError> {
         self.reader.assign(partitions)?;
-        let (deadline, wanted) = (Instant::now() + LOOK_LIMIT, self.seen.len() + partitions.count());
-        while self.seen.len() < wanted && Instant::now() < deadline {
-            let Some(message) = self.reader.poll(Duration::from_millis(100)) else { continue };
-            let message = message?;
+        let deadline = Instant::now() + LOOK_LIMIT;
+        let mut wanted = partitions.count();
+        while wanted > 0 && Instant::now() < deadline {
+            let message = match self.reader.poll(Duration::from_millis(100)) {
+                None => continue,
+                Some(Ok(message)) => message,
+                // One partition's trouble, an offset that is gone for one; the others can still be seen.
+                Some(Err(error)) => {
+                    debug!(%error, "the backlog's first record could not be read");
+                    continue;
+                }
+            };
             let Some(timestamp) = message.timestamp().to_millis().filter(|millis| *millis >= 0) else { continue };
-            let key = (message.topic().to_owned(), message.partition());
-            self.seen.entry(key).or_insert(FirstUnread { offset: message.offset(), timestamp });
+            let of = |one: &&Unread| one.topic == message.topic() && one.partition == message.partition();
+            if let Some(one) = unread.iter().find(of)
+                && !self.seen.contains_key(&one.cursor)
+            {
+                self.seen.insert(one.cursor, FirstUnread { from: one.next_offset, timestamp });
+                wanted -= 1;
+            }
         }
         Ok(())
     }

@@ -15,7 +15,6 @@ use tracing::{error, info, warn};
 use super::context::{Context, Partition, Trouble};
 use super::{Shared, Signals, settings};
 use crate::config::Workflow;
-use crate::event::WorkflowState;
 use crate::observe::chain;
 use crate::outbox::load::Pipeline;
 use crate::outbox::{notify, workflow};
@@ -26,6 +25,8 @@ const MOST_RECORDS: usize = 1_000;
 const REJOIN_AFTER: Duration = Duration::from_secs(1);
 /// A holding that was fenced is normally revoked soon; if not, all are taken anew.
 const FENCED_PATIENCE: Duration = Duration::from_secs(2);
+/// After this many errors in a row a batch is taken for corrupt.
+const UNREADABLE_LIMIT: u32 = 3;
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 pub fn run(workflow: &Arc<Workflow>, shared: &Shared, signals: &Signals) {
@@ -54,6 +55,8 @@ pub(super) struct Loop<'a> {
     pub(super) committed: HashMap<(String, i32), i64>,
     pub(super) told_at: Instant,
     fenced_since: Option<Instant>,
+    /// Errors in a row about a batch that cannot be read.
+    pub(super) unreadable: u32,
 }
 
 impl<'a> Loop<'a> {
@@ -74,6 +77,7 @@ impl<'a> Loop<'a> {
             committed: HashMap::new(),
             told_at: Instant::now(),
             fenced_since: None,
+            unreadable: 0,
         }
     }
 
@@ -143,7 +147,7 @@ impl<'a> Loop<'a> {
         self.gather_and_pass_on(POLL, MOST_RECORDS);
     }
 
-    pub(super) fn heed(&self, failure: &KafkaError) {
+    pub(super) fn heed(&mut self, failure: &KafkaError) {
         match failure.rdkafka_error_code() {
             // The stored offset is not in the log. Assigning again finds out why and does what onOffsetLoss says.
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
@@ -152,6 +156,18 @@ impl<'a> Loop<'a> {
             }
             Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
                 warn!(workflow = %self.workflow.id, error = %failure, "waiting for the topic");
+            }
+            // A checksum or a compression that does not fit. Reading it again may help; skipping it would be a loss.
+            Some(
+                RDKafkaErrorCode::BadMessage | RDKafkaErrorCode::BadCompression | RDKafkaErrorCode::InvalidMessage,
+            ) => {
+                warn!(workflow = %self.workflow.id, error = %failure, "a batch of records cannot be read");
+                self.unreadable += 1;
+                if self.unreadable >= UNREADABLE_LIMIT {
+                    self.unreadable = 0;
+                    let reason = format!("Kafka returns a batch of records that cannot be read: {failure}");
+                    self.consumer.context().set_trouble(Trouble::Halt(reason));
+                }
             }
             Some(RDKafkaErrorCode::BrokerTransportFailure | RDKafkaErrorCode::AllBrokersDown) => {}
             _ => warn!(workflow = %self.workflow.id, error = %failure, "Kafka reports an error"),
@@ -191,15 +207,7 @@ impl<'a> Loop<'a> {
     fn halt(&self, reason: &str) {
         error!(workflow = %self.workflow.id, reason, "halted: reading stops until an operator decides");
         let database = &self.shared.database;
-        let from = [WorkflowState::Running, WorkflowState::Paused, WorkflowState::Suspended];
-        let written = self.shared.runtime.block_on(workflow::set(
-            database,
-            &self.workflow.id,
-            &from,
-            WorkflowState::Halted,
-            Some(reason),
-            "oncebox",
-        ));
+        let written = self.shared.runtime.block_on(workflow::halt(database, &self.workflow.id, reason));
         if let Err(failure) = written {
             warn!(workflow = %self.workflow.id, error = %chain(&failure), "writing the halt failed; trying again");
         }

@@ -35,6 +35,8 @@ pub struct Partition {
     pub holding: Arc<Holding>,
     /// The offset after the last record that was read.
     pub position: i64,
+    /// The offset up to which records were passed on to be stored.
+    pub passed_on: i64,
     /// Whether librdkafka's position can only be that of this assignment.
     pub position_is_own: bool,
     /// Read one record at a time until past this offset: one of them may be killing the process.
@@ -149,12 +151,14 @@ impl Context {
                 workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset = taken.next_offset,
                 epoch = taken.epoch, "partition taken"
             );
-            let suspected = taken.suspect_offset == Some(taken.next_offset) && taken.taken_times > 3;
+            // Twice: a process may die of something else while a record is under suspicion.
+            let suspected = taken.suspect_offset == Some(taken.next_offset) && taken.suspect_times >= 2;
             held.insert(
                 key,
                 Partition {
                     holding,
                     position: taken.next_offset,
+                    passed_on: taken.next_offset,
                     position_is_own: false,
                     alone_until: (taken.taken_times >= 3).then_some(taken.next_offset),
                     convicted: suspected.then_some(taken.next_offset),
@@ -213,7 +217,7 @@ impl Context {
 
 fn wait_until_stored(partitions: &[Partition]) {
     let deadline = std::time::Instant::now() + DRAIN_LIMIT;
-    let stored = |p: &Partition| p.holding.is_lost() || p.holding.stored_to() >= p.position;
+    let stored = |p: &Partition| p.holding.is_lost() || p.holding.stored_to() >= p.passed_on;
     while !partitions.iter().all(stored) && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }

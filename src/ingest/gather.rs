@@ -37,6 +37,7 @@ impl Loop<'_> {
             match self.consumer.poll(patience) {
                 None => break,
                 Some(Ok(message)) => {
+                    self.unreadable = 0;
                     records += 1;
                     bytes += gather(self.consumer.context(), &message, &mut gathered);
                 }
@@ -55,8 +56,9 @@ impl Loop<'_> {
 
     /// Hands a batch to the workers; alone and noted, when the partition is under suspicion.
     pub(super) fn pass_on(&self, key: &(String, i32), batch: Gathered) {
-        let partitions = self.consumer.context().partitions();
-        let Some(partition) = partitions.get(key) else { return };
+        let mut partitions = self.consumer.context().partitions();
+        let Some(partition) = partitions.get_mut(key) else { return };
+        partition.passed_on = batch.next;
         let (holding, alone, convicted, deaths) =
             (Arc::clone(&partition.holding), partition.alone_until, partition.convicted, partition.deaths);
         drop(partitions);

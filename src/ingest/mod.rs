@@ -5,8 +5,8 @@
 //! two meet in `outbox`.
 //!
 //! Files in reading order: `consumer` (the loop), `gather` (records into batches), `progress` (offsets told on),
-//! `context` (rebalances), `assignment` (cursor and log), `workers` (transform threads), `watch` (topics that change
-//! underneath, lag), `backlog` (how old it is), `settings`, `native` (what the safe crate lacks).
+//! `context` (rebalances), `assignment` (cursor and log), `workers` (transform threads), `watch` and
+//! `watched` (topics that change underneath, lag), `backlog` (how old it is), `settings`, `native` (what the safe crate lacks).
 
 pub mod assignment;
 mod backlog;
@@ -17,6 +17,7 @@ pub mod native;
 mod progress;
 pub mod settings;
 pub mod watch;
+pub mod watched;
 pub mod workers;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::{Notify, watch as channel};
 
 use crate::config::{Kafka, Workflow};
-use crate::event::{ProcessId, WorkflowState};
+use crate::event::{ProcessId, Standing};
 use crate::outbox::Database;
 use workers::Workers;
 
@@ -38,14 +39,14 @@ pub struct Shared {
     pub database: Database,
     pub process: ProcessId,
     pub workers: Arc<Workers>,
-    pub watched: Arc<watch::Watched>,
+    pub watched: Arc<watched::Watched>,
     pub runtime: tokio::runtime::Handle,
 }
 
 /// What one consumer hears from, and tells, the rest of the process.
 #[derive(Clone)]
 pub struct Signals {
-    pub state: channel::Receiver<WorkflowState>,
+    pub state: channel::Receiver<Standing>,
     /// Too much waits in the outbox: read no further.
     pub pressure: Arc<AtomicBool>,
     /// Told after every assignment, for the relay to look for deliveries.

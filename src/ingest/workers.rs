@@ -173,6 +173,9 @@ impl Worker {
                 }
             }
         }
+        let dead: usize = batch.dead.iter().map(|record| record.value.as_ref().map_or(0, Vec::len)).sum();
+        let bytes = batch.bytes() + dead;
+        batch.loads.iter_mut().for_each(|load| load.weigh(bytes));
         Some(batch)
     }
 

@@ -1,7 +1,7 @@
 //! Every metric of the product, by the names that SPEC and README promise. Counters are bumped by the stages; gauges
 //! that come from Postgres or Kafka are filled by `upkeep` and `ingest::watch` every few seconds and removed when they would be stale.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, RwLock};
 
 use prometheus::{
@@ -65,7 +65,7 @@ pub struct Metrics {
     /// One-hot state of a workflow.
     pub workflow_state: IntGaugeVec,
     /// Age of the oldest open snapshot on the server.
-    pub oldest_snapshot: Gauge,
+    pub oldest_snapshot: GaugeVec,
     /// Days for which partitions exist already.
     pub partitions_ahead_days: Gauge,
 }
@@ -159,32 +159,34 @@ impl Metrics {
             ),
             events: make.gauges("oncebox_events", "Events by state.", &["workflow", "state"]),
             workflow_state: make.gauges("oncebox_workflow_state", "1 for the state it is in.", &["workflow", "state"]),
-            oldest_snapshot: make
-                .gauge("oncebox_postgres_oldest_snapshot_seconds", "Age of the oldest open snapshot on the server."),
+            oldest_snapshot: make.float_gauges(
+                "oncebox_postgres_oldest_snapshot_seconds",
+                "Age of the oldest open snapshot on the server.",
+                &[],
+            ),
             partitions_ahead_days: make
                 .gauge("oncebox_partitions_ahead_days", "Days for which partitions exist already."),
             registry,
         }
     }
 
-    /// Makes a workflow's metrics appear, at 0.
-    pub fn register(&self, workflow: &Arc<str>, guarantee: &str, labels: &BTreeMap<String, String>) {
-        // A gauge of its own, because a workflow's labels are its own too.
-        let mut opts = Opts::new("oncebox_workflow_info", "1, with the guarantee and the workflow's labels.")
-            .const_label("workflow", &**workflow)
-            .const_label("guarantee", guarantee);
-        for (name, value) in labels {
-            opts = opts.const_label(label_name(name), value);
+    /// Makes the workflows' metrics appear, at 0: each with its id, guarantee and labels.
+    pub fn register(&self, workflows: &[(&Arc<str>, &str, &BTreeMap<String, String>)]) {
+        // One metric has one set of label names, so each workflow gets all that any of them has.
+        let names: BTreeSet<&str> =
+            workflows.iter().flat_map(|(_, _, labels)| labels.keys()).map(String::as_str).collect();
+        let all: Vec<&str> = ["workflow", "guarantee"].into_iter().chain(names.iter().copied()).collect();
+        let make = Maker { registry: &self.registry };
+        let info = make.gauges("oncebox_workflow_info", "1, with the guarantee and the workflow's labels.", &all);
+        for (workflow, guarantee, labels) in workflows {
+            let own = names.iter().map(|name| labels.get(*name).map_or("", String::as_str));
+            let values: Vec<&str> = [&***workflow, guarantee].into_iter().chain(own).collect();
+            info.with_label_values(&values).set(1);
+            for counters in [&self.spilled, &self.duplicates_suppressed] {
+                counters.with_label_values(&[workflow]).reset();
+            }
+            self.of(workflow);
         }
-        if let Ok(gauge) = Gauge::with_opts(opts) {
-            gauge.set(1.0);
-            // Registered before, with the same labels: nothing to do.
-            let _ = self.registry.register(Box::new(gauge));
-        }
-        for counters in [&self.spilled, &self.duplicates_suppressed] {
-            counters.with_label_values(&[workflow]).reset();
-        }
-        self.of(workflow);
     }
 
     pub fn of(&self, workflow: &Arc<str>) -> Arc<WorkflowMetrics> {
@@ -228,6 +230,13 @@ impl Metrics {
         }
     }
 
+    /// Absent rather than stale.
+    pub fn forget_state(&self, workflow: &str) {
+        for known in WorkflowState::ALL {
+            let _ = self.workflow_state.remove_label_values(&[workflow, known.as_str()]);
+        }
+    }
+
     /// The exposition text.
     pub fn text(&self) -> String {
         let mut out = Vec::new();
@@ -240,11 +249,6 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Prometheus label names have letters, digits and underscores only.
-fn label_name(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 struct Maker<'a> {

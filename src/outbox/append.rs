@@ -130,7 +130,7 @@ pub async fn append(
     let types: Vec<&str> = drafts.iter().map(|(_, d)| d.event_type.as_str()).collect();
     let content_types: Vec<&str> = drafts.iter().map(|(_, d)| d.content_type.as_str()).collect();
     let traceparents: Vec<Option<&str>> = drafts.iter().map(|(_, d)| d.traceparent.as_deref()).collect();
-    let source_ats: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.source_at).collect();
+    let source_ats: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.record_at).collect();
     let versions: Vec<i64> = drafts.iter().map(|(b, _)| b.holding.workflow.version).collect();
     let bodies: Vec<&[u8]> = drafts.iter().map(|(_, d)| d.body.as_ref()).collect();
 

@@ -33,11 +33,13 @@ pub struct EventRef {
     pub place: Place,
     pub day: jiff::civil::Date,
     pub body_bytes: usize,
+    /// The event's own time, milliseconds since 1970.
+    pub record_at: Option<i64>,
 }
 
 impl From<&Event> for EventRef {
     fn from(event: &Event) -> Self {
-        Self { place: event.place, day: event.day, body_bytes: event.body.len() }
+        Self { place: event.place, day: event.day, body_bytes: event.body.len(), record_at: event.record_at }
     }
 }
 

@@ -30,12 +30,12 @@ pub enum Claim {
 
 pub async fn waiting(
     database: &Database,
-    cursor: CursorId,
-    epoch: i64,
+    (cursor, epoch): (CursorId, i64),
     claimed_to: i64,
     limit: i64,
+    bytes: i64,
 ) -> Result<Claim, Error> {
-    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), int8(&limit)];
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), int8(&limit), int8(&bytes)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_waiting.sql"), &parameters).await?;
     crate::failpoint!("claim.after");
     let Some(first) = rows.first() else { return Ok(Claim::Astray) };
@@ -132,7 +132,8 @@ fn event(row: &Row, cursor: CursorId) -> Event {
         event_type: row.get("event_type"),
         content_type: row.get("content_type"),
         traceparent: row.get("traceparent"),
-        source_at: row.get("source_at"),
+        record_at: row.get("source_at"),
+        stored_at: row.get("stored_at"),
         body: Bytes::from(row.get::<_, Vec<u8>>("body")),
     }
 }

@@ -17,6 +17,8 @@ pub struct Taken {
     pub taken_times: i32,
     /// The record that was being read alone when the last owner died.
     pub suspect_offset: Option<i64>,
+    /// How often it was being read alone when the process died.
+    pub suspect_times: i32,
 }
 
 /// A stored cursor, as far as assignment needs it.
@@ -98,6 +100,7 @@ pub async fn take(database: &Database, ids: &[CursorId], process: ProcessId) -> 
             generation: row.get("generation"),
             taken_times: row.get("taken_times"),
             suspect_offset: row.get("suspect_offset"),
+            suspect_times: row.get("suspect_times"),
         })
         .collect())
 }

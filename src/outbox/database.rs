@@ -16,7 +16,7 @@ use super::sql::{Parameter, Schema};
 use crate::config::{Postgres, PostgresTlsMode};
 
 /// How long any statement may take on our side before its connection is dropped: a black-holed one never answers.
-const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+pub const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a connection is for. Each has its own share of `poolSize`.

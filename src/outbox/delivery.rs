@@ -5,7 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::sql::{float8, int8, int8s, text, uuid};
+use deadpool_postgres::{Client, Object};
+
+use super::database::STATEMENT_LIMIT;
+use super::sql::{Schema, float8, int8, int8s, text, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, ProcessId};
 
@@ -54,8 +57,25 @@ pub async fn take(
     process: ProcessId,
     lease: Duration,
 ) -> Result<Option<Delivery>, Error> {
-    let before = Instant::now();
     let mut client = database.get(Purpose::Claim).await?;
+    let taking = take_over(&mut client, &database.schema, workflow, cursor, (process, lease));
+    match tokio::time::timeout(STATEMENT_LIMIT, taking).await {
+        Ok(taken) => taken,
+        Err(_) => {
+            drop(Object::take(client));
+            Err(Error::TooSlow)
+        }
+    }
+}
+
+async fn take_over(
+    client: &mut Client,
+    schema: &Schema,
+    workflow: &str,
+    cursor: CursorId,
+    (process, lease): (ProcessId, Duration),
+) -> Result<Option<Delivery>, Error> {
+    let before = Instant::now();
     let take = include_str!("../../sql/relay/take_delivery.sql");
     let rescue = include_str!("../../sql/relay/rescue.sql");
     let failed = |file| move |source| Error::statement(file, source);
@@ -63,12 +83,12 @@ pub async fn take(
     let transaction = client.transaction().await.map_err(failed(take))?;
     let seconds = lease.as_secs_f64();
     let parameters = [int8(&cursor.0), uuid(&process), float8(&seconds)];
-    let rows = transaction.query_typed(&database.schema.text(take), &parameters).await.map_err(failed(take))?;
+    let rows = transaction.query_typed(&schema.text(take), &parameters).await.map_err(failed(take))?;
     let Some(row) = rows.first() else { return Ok(None) };
     let (epoch, settled_to, claimed_to): (i64, i64, i64) =
         (row.get("epoch"), row.get("settled_to"), row.get("claimed_to"));
     let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
-    let lost = transaction.query_typed(&database.schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
+    let lost = transaction.query_typed(&schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
     let in_doubt: i64 = lost.first().map_or(0, |row| row.get("in_doubt"));
     let delivery = Delivery {
         cursor,

@@ -87,6 +87,7 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
     let in_doubt: Vec<bool> = batch.iter().map(|f| f.in_doubt).collect();
     let workflows: Vec<&str> = batch.iter().map(|f| &*f.workflow).collect();
     let agos: Vec<f64> = batch.iter().map(|f| f.attempt.ago.as_secs_f64()).collect();
+    let event_ats: Vec<Option<i64>> = batch.iter().map(|f| f.event.record_at).collect();
     let parameters = [
         int8s(&places.cursors),
         int8s(&places.offsets),
@@ -100,6 +101,7 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
         texts(&workflows),
         uuid(&process),
         float8s(&agos),
+        int8s(&event_ats),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/fail_first.sql"), &parameters).await?;
     Ok(rows.iter().map(place).collect())

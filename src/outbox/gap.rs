@@ -30,7 +30,8 @@ impl GapReason {
 #[derive(Debug, Clone, Copy)]
 pub struct Gap {
     pub cursor: CursorId,
-    pub from: i64,
+    /// Where the cursor must stand; nothing for wherever it stands.
+    pub from: Option<i64>,
     pub to: i64,
     pub reason: GapReason,
 }
@@ -44,20 +45,21 @@ pub fn action(policy: OnOffsetLoss) -> &'static str {
     }
 }
 
-pub async fn record(database: &Database, gap: &Gap, action: &str) -> Result<(), Error> {
-    let reason = gap.reason.as_str();
-    let parameters = [int8(&gap.cursor.0), int8(&gap.from), int8(&gap.to), text(&reason), text(&action)];
+/// Notes that a topic which was read up to `offset` is gone.
+pub async fn record(database: &Database, cursor: CursorId, offset: i64, action: &str) -> Result<(), Error> {
+    let reason = GapReason::TopicRecreated.as_str();
+    let parameters = [int8(&cursor.0), int8(&offset), int8(&offset), text(&reason), text(&action)];
     database.query(Purpose::Admin, include_str!("../../sql/ingest/record_gap.sql"), &parameters).await?;
     Ok(())
 }
 
-/// Moves the cursor over a gap and records it, in one statement. A cursor that moved meanwhile is left alone.
-pub async fn skip(database: &Database, gap: &Gap, action: &str) -> Result<(), Error> {
-    if gap.to < gap.from {
-        return super::rewind::rewind(database, gap, action).await;
-    }
+/// Moves the cursor and records the gap. One that does not stand where it must is left alone: somebody was faster.
+pub async fn move_to(database: &Database, gap: &Gap, action: &str) -> Result<(), Error> {
     let reason = gap.reason.as_str();
     let parameters = [int8(&gap.cursor.0), int8(&gap.from), int8(&gap.to), text(&reason), text(&action)];
-    database.query(Purpose::Admin, include_str!("../../sql/ingest/skip_gap.sql"), &parameters).await?;
+    let moved = database.query(Purpose::Admin, include_str!("../../sql/ingest/skip_gap.sql"), &parameters).await?;
+    if moved.is_empty() {
+        super::rewind::rewind(database, gap, action).await?;
+    }
     Ok(())
 }

@@ -60,6 +60,15 @@ impl Pipeline {
     }
 }
 
+impl Load {
+    /// What was read has become something else, larger or smaller.
+    pub fn weigh(&mut self, bytes: usize) {
+        let mut total = self.pipeline.lock();
+        total.bytes = total.bytes - self.amount.bytes + bytes;
+        self.amount.bytes = bytes;
+    }
+}
+
 impl Drop for Load {
     fn drop(&mut self) {
         let mut total = self.pipeline.lock();

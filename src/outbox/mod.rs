@@ -71,4 +71,9 @@ impl Error {
         // Connection trouble, resources, operator intervention, serialization, locks.
         matches!(class, "08" | "53" | "57" | "40" | "55" | "25")
     }
+
+    /// Whether Postgres refuses a value, so that the same statement fails whenever it is tried.
+    pub fn is_about_data(&self) -> bool {
+        self.sql_state().is_some_and(|state| state.code().starts_with("22"))
+    }
 }

@@ -13,6 +13,7 @@ use crate::observe::{Metrics, chain};
 const DAYS_AHEAD: i32 = 7;
 const MAINTAIN_EVERY: Duration = Duration::from_secs(300);
 const PRUNED_AT_ONCE: i64 = 1_000;
+const DROP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs until it is dropped.
 pub async fn maintain_forever(database: Database, workflows: Vec<Arc<Workflow>>, metrics: Arc<Metrics>) {
@@ -61,15 +62,27 @@ async fn drop_old(database: &Database, workflows: &[Arc<Workflow>]) -> Result<()
     if rows.is_empty() {
         return Ok(());
     }
-    let client = database.get(Purpose::Admin).await?;
+    // A connection of its own, and limits: this waits for readers, and nobody is to wait for it.
+    let (client, connection) = database.direct().await?;
+    let connection = tokio::spawn(connection);
+    let dropped = tokio::time::timeout(DROP_LIMIT, drop_each(&client, &rows)).await;
+    connection.abort();
+    match dropped {
+        Ok(result) => result.map_err(|source| Error::statement(file, source)),
+        Err(_) => Err(Error::TooSlow),
+    }
+}
+
+async fn drop_each(client: &tokio_postgres::Client, rows: &[tokio_postgres::Row]) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(include_str!("../../sql/admin/drop_limits.sql")).await?;
     for row in rows {
         // Both statements were written by Postgres itself. Detaching concurrently cannot run in a transaction, and
-        // waits for readers without blocking writers.
-        let (name, detach, remove): (&str, &str, &str) = (row.get("name"), row.get("detach"), row.get("remove"));
-        let failed = |source| Error::statement(file, source);
-        client.batch_execute(detach).await.map_err(failed)?;
-        client.batch_execute(remove).await.map_err(failed)?;
-        info!(partition = name, "dropped: past its retention");
+        // waits for readers without blocking writers. One that is cut short is finished the next time.
+        if let Some(detach) = row.get::<_, Option<&str>>("detach") {
+            client.batch_execute(detach).await?;
+        }
+        client.batch_execute(row.get("remove")).await?;
+        info!(partition = row.get::<_, &str>("name"), "dropped: past its retention");
     }
     Ok(())
 }

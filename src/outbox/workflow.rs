@@ -1,22 +1,16 @@
-//! What was decided about a workflow: running, paused, suspended or halted, durable and the same for all processes.
+//! What was decided about a workflow: whether it sends, whether it reads. Durable, the same for all processes.
 
 use std::collections::HashMap;
 
-use super::sql::{int8, text, texts};
+use super::sql::{boolean, int8, text, texts};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
-use crate::event::WorkflowState;
+use crate::event::{Standing, WorkflowState};
 
-/// A state with why it is so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    pub state: WorkflowState,
-    pub reason: Option<String>,
-}
-
+/// Makes a workflow known, with its configuration. What was decided about it before stays.
 pub async fn register(database: &Database, workflow: &Workflow) -> Result<(), Error> {
     let id = &*workflow.id;
-    let parameters = [text(&id), int8(&workflow.version), text(&workflow.document)];
+    let parameters = [text(&id), int8(&workflow.version), text(&workflow.document), boolean(&workflow.paused)];
     let file = include_str!("../../sql/admin/register_workflow.sql");
     database.query(Purpose::Admin, file, &parameters).await?;
     Ok(())
@@ -26,13 +20,26 @@ pub async fn states(database: &Database, ids: &[&str]) -> Result<HashMap<String,
     let file = include_str!("../../sql/admin/workflow_states.sql");
     let rows = database.query(Purpose::Admin, file, &[texts(&ids)]).await?;
     let standing = |row: &tokio_postgres::Row| {
-        let state = row.get::<_, &str>("state").parse().unwrap_or(WorkflowState::Halted);
-        (row.get("id"), Standing { state, reason: row.get("reason") })
+        // A state of a newer version is one in which nothing is sent.
+        let decided = row.get::<_, &str>("state").parse().unwrap_or(WorkflowState::Paused);
+        (row.get("id"), Standing { decided, halted: row.get::<_, Option<&str>>("halted").is_some() })
     };
     Ok(rows.iter().map(standing).collect())
 }
 
-/// Changes a workflow's state if it stands in one of `from`. Answers whether it did.
+/// Stops reading. Answers whether it was reading.
+pub async fn halt(database: &Database, workflow: &str, reason: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/halt_workflow.sql");
+    Ok(!database.query(Purpose::Admin, file, &[text(&workflow), text(&reason)]).await?.is_empty())
+}
+
+/// Reads again. Answers whether it was halted.
+pub async fn end_halt(database: &Database, workflow: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/end_halt.sql");
+    Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
+}
+
+/// Decides whether a workflow sends, if it stands in one of `from`. Answers whether it did.
 pub async fn set(
     database: &Database,
     workflow: &str,

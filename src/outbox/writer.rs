@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tracing::{error, warn};
 
-use super::append::{self, Batch, Resolved, Stored};
+use super::append::{self, Batch, Holding, Resolved, Stored};
 use super::handoff::{Desks, HandOff};
 use super::{Database, Error, delivery};
 use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
@@ -25,6 +25,8 @@ pub struct Writer {
     pub process: ProcessId,
     pub desks: Desks,
     pub metrics: Arc<Metrics>,
+    /// Where to tell that a workflow must halt.
+    pub halts: UnboundedSender<(Arc<Holding>, String)>,
 }
 
 impl Writer {
@@ -70,6 +72,27 @@ impl Writer {
                             None => self.fenced(&batch),
                         }
                     }
+                    return;
+                }
+                Err(error) if error.is_about_data() && batches.len() > 1 => {
+                    // One of them; each alone shows which.
+                    for batch in batches {
+                        Box::pin(self.store(vec![batch])).await;
+                    }
+                    return;
+                }
+                Err(error) if error.is_about_data() => {
+                    let batch = batches.swap_remove(0);
+                    let reason = format!(
+                        "a record of {}/{} from {} to {} cannot be stored: {}",
+                        batch.holding.origin.topic,
+                        batch.holding.origin.partition,
+                        batch.expected,
+                        batch.next - 1,
+                        crate::observe::chain(&error)
+                    );
+                    batch.holding.lose();
+                    let _ = self.halts.send((Arc::clone(&batch.holding), reason));
                     return;
                 }
                 Err(error) => {
@@ -126,6 +149,10 @@ impl Writer {
     }
 
     fn fenced(&self, batch: &Batch) {
+        // It may have been stored and claimed by an earlier try whose commit came late: the relay is to look.
+        if let Some(desk) = self.desks.get(batch.holding.cursor) {
+            desk.tell_waiting(batch.holding.cursor);
+        }
         if batch.holding.is_lost() {
             // Given up before the answer came: nothing of it was meant to be stored any more.
             return;
@@ -199,6 +226,7 @@ fn pauses() -> impl Iterator<Item = Duration> {
 fn events(batch: Batch, stored: Stored) -> Vec<Event> {
     let origin = &batch.holding.origin;
     let cursor = batch.holding.cursor;
+    let stored_at = jiff::Timestamp::now().as_millisecond();
     batch
         .drafts
         .into_iter()
@@ -214,7 +242,8 @@ fn events(batch: Batch, stored: Stored) -> Vec<Event> {
             event_type: draft.event_type,
             content_type: draft.content_type.as_str().to_owned(),
             traceparent: draft.traceparent,
-            source_at: draft.source_at,
+            record_at: draft.record_at,
+            stored_at,
             body: draft.body,
         })
         .collect()

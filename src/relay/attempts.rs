@@ -69,9 +69,10 @@ impl Dispatcher {
                 self.turns.push_back(cursor);
                 passes += 1;
             }
-            if let Some(at) = event.source_at {
-                self.metrics.ingest_stage.observe(seconds_since(at));
+            if let Some(at) = event.record_at {
+                self.metrics.ingest_stage.observe((event.stored_at - at).max(0) as f64 / 1000.0);
             }
+            self.metrics.queue_stage.observe(seconds_since(event.stored_at));
             let tries = Tries { sends: 1, counted: 1, age: Duration::ZERO };
             self.send(Job { event, right: Right::Range { epoch }, tries });
         }
@@ -83,11 +84,13 @@ impl Dispatcher {
         self.metrics.in_flight.inc();
         let connection = self.idle.pop();
         let (target, template, messages) = (self.target.clone(), self.template.clone(), self.messages.clone());
-        let timeout = self.workflow.endpoint.timeout;
+        // The clock starts here, next to the look at the lease: a process that is stopped before the task runs finds its
+        // time up.
+        let began = Instant::now();
+        let deadline = began + self.workflow.endpoint.timeout;
         tokio::spawn(async move {
-            let began = Instant::now();
             let request = template.request(&job.event, job.tries.sends, job.right.fence());
-            let attempt = send::attempt(&target, connection, request, timeout).await;
+            let attempt = send::attempt(&target, connection, request, began, deadline).await;
             crate::failpoint!("send.after_response");
             let _ = messages.send(Message::Finished(Box::new(Finished { job, attempt, began })));
         });
@@ -147,7 +150,7 @@ impl Dispatcher {
         };
         match verdict {
             Verdict::Delivered => {
-                if let Some(at) = event.source_at {
+                if let Some(at) = event.record_at {
                     self.metrics.latency.observe(seconds_since(at));
                 }
                 let completion = Completion {
@@ -190,16 +193,13 @@ impl Dispatcher {
 
     /// Stops sending here at once, and for every process as soon as it is written.
     fn suspend(&mut self, suspension: Suspension, error: Option<String>) {
-        if self.state == WorkflowState::Suspended {
+        if self.state.decided == WorkflowState::Suspended {
             return;
         }
-        self.state = WorkflowState::Suspended;
+        self.state.decided = WorkflowState::Suspended;
         let reason = match suspension {
             Suspension::Gone => "the endpoint answered that it is gone".to_owned(),
-            Suspension::Blocked => format!(
-                "{}; add the address to egress.allow if it is meant",
-                error.unwrap_or_else(|| "egress forbids the endpoint's address".to_owned())
-            ),
+            Suspension::Blocked => error.unwrap_or_else(|| "egress forbids the endpoint's address".to_owned()),
         };
         error!(workflow = %self.workflow.id, reason, "suspended: events wait until `oncebox resume`");
         let (database, id) = (self.shared.database.clone(), self.workflow.id.clone());
@@ -267,6 +267,10 @@ impl Dispatcher {
         let right = Right::Retry { fence: retry.fence };
         // Checked on our own clock: a process that was stopped meanwhile leaves the event to whoever holds it now.
         if retry.lease_until < Instant::now() + self.workflow.endpoint.timeout {
+            return;
+        }
+        // Its last attempt is over and only not written down yet, with Postgres slow or away: that outcome decides.
+        if self.retries.contains_key(&retry.event.place) {
             return;
         }
         self.retries.insert(retry.event.place, retry.fence);

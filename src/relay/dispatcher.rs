@@ -12,24 +12,26 @@ use super::settler::{Committed, Reply};
 use super::window::Window;
 use super::{Shared, Signals};
 use crate::config::Workflow;
-use crate::event::{CursorId, Place, WorkflowState};
+use crate::event::{CursorId, Place, Standing};
 use crate::observe::WorkflowMetrics;
 use crate::outbox::attempt::Right;
 use crate::outbox::claim::{Claim, Retry};
-use crate::outbox::delivery::{Delivery, Kept};
+use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
 use crate::send::connect::{Connection, Target};
 use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
 const POLL: Duration = Duration::from_millis(250);
+/// Bodies in memory, claimed and not settled, of one workflow.
+pub(super) const MOST_BYTES_AHEAD: usize = 64 << 20;
 
 /// What comes back from work that ran beside the loop.
 pub(super) enum Message {
     Finished(Box<Finished>),
     Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
-    Extended { asked: Vec<CursorId>, kept: Option<Vec<Kept>>, lease_until: Instant },
-    Released(CursorId),
+    Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
+    Released { cursor: CursorId, epoch: i64 },
     Waiting { cursor: CursorId, epoch: i64, claim: Option<Claim> },
     Retries { slots: usize, retries: Vec<Retry>, next_due: Option<Duration> },
 }
@@ -42,7 +44,7 @@ pub(super) struct Dispatcher {
     pub metrics: Arc<WorkflowMetrics>,
     signals: Option<Signals>,
     owners: Arc<AtomicUsize>,
-    pub state: WorkflowState,
+    pub state: Standing,
     pub stopping: bool,
 
     pub windows: HashMap<CursorId, Window>,
@@ -132,7 +134,8 @@ impl Dispatcher {
                 Ok(()) = signals.stopping.changed(), if !self.stopping => self.stop(),
             }
             self.work();
-            if self.stopping && self.windows.is_empty() && self.unsettled == 0 && self.reserved == 0 {
+            let idle = self.windows.is_empty() && self.unsettled == 0 && self.reserved == 0 && !self.looking;
+            if self.stopping && idle {
                 return;
             }
         }
@@ -153,8 +156,14 @@ impl Dispatcher {
         self.claim_waiting();
         self.start_attempts();
         self.let_go();
-        let ahead: usize = self.windows.values().map(Window::outstanding).sum();
-        self.has_room.store(self.may_send() && ahead < self.most_ahead(), Ordering::Release);
+        let (events, bytes) = self.ahead();
+        let room = events < self.most_ahead() && bytes < MOST_BYTES_AHEAD;
+        self.has_room.store(self.may_send() && room, Ordering::Release);
+    }
+
+    /// Claimed and not settled: events, and the bytes of their bodies.
+    pub fn ahead(&self) -> (usize, usize) {
+        self.windows.values().map(Window::outstanding).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     fn next_wake(&self) -> Instant {
@@ -188,8 +197,11 @@ impl Dispatcher {
             Message::Finished(finished) => self.finish(*finished),
             Message::Looked { taken, waiting } => self.looked(taken, &waiting),
             Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
-            Message::Released(cursor) => {
-                self.windows.remove(&cursor);
+            Message::Released { cursor, epoch } => {
+                // Taken anew meanwhile, when the reply was late: that one stays.
+                if self.windows.get(&cursor).is_some_and(|window| window.epoch == epoch) {
+                    self.windows.remove(&cursor);
+                }
                 super::settler::tell(&self.shared.database, &self.workflow.id);
             }
             Message::Waiting { cursor, epoch, claim } => self.claimed(cursor, epoch, claim),

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::{broadcast, watch};
 
 use crate::config::Workflow;
-use crate::event::{ProcessId, WorkflowState};
+use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
@@ -41,7 +41,7 @@ pub struct Shared {
 /// What one dispatcher hears from the rest of the process.
 pub struct Signals {
     /// What was decided about the workflow.
-    pub state: watch::Receiver<WorkflowState>,
+    pub state: watch::Receiver<Standing>,
     /// Processes that deliver for this workflow, this one included: they share its concurrency.
     pub owners: Arc<AtomicUsize>,
     /// Cursors may have changed hands.

@@ -1,15 +1,16 @@
 //! Which deliveries this process holds: taking free ones, keeping leases alive, giving back what is no longer its own.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use tracing::{info, warn};
 
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::{Dispatcher, MOST_BYTES_AHEAD, Message};
 use super::window::Window;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
 use crate::outbox::claim::{self, Claim};
-use crate::outbox::delivery::{self, Delivery, Found, Kept};
+use crate::outbox::delivery::{self, Delivery, Found, Kept, Progress};
 use crate::outbox::handoff::Desk;
 
 /// How many waiting events one claim reads.
@@ -26,6 +27,7 @@ impl Dispatcher {
         }
         self.looking = true;
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
+        let held: HashSet<CursorId> = self.windows.keys().copied().collect();
         tokio::spawn(async move {
             let lease = workflow.delivery.lease;
             let mut taken = Vec::new();
@@ -36,7 +38,9 @@ impl Dispatcher {
                     Found::default()
                 }
             };
-            for cursor in found.free {
+            // One of our own whose lease ran out, with Postgres away for one, is extended, not taken: what it has sent
+            // is known here, and would be in doubt after a take-over.
+            for cursor in found.free.into_iter().filter(|cursor| !held.contains(cursor)) {
                 match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
                     Ok(delivery) => taken.extend(delivery),
                     Err(error) => {
@@ -93,7 +97,6 @@ impl Dispatcher {
         tokio::spawn(async move {
             let lease_until = Instant::now() + lease;
             if !held.is_empty() {
-                let asked = held.iter().map(|progress| progress.cursor).collect();
                 let kept = match delivery::extend(&shared.database, shared.process, lease, &held).await {
                     Ok(kept) => Some(kept),
                     Err(error) => {
@@ -101,7 +104,7 @@ impl Dispatcher {
                         None
                     }
                 };
-                let _ = messages.send(Message::Extended { asked, kept, lease_until });
+                let _ = messages.send(Message::Extended { asked: held, kept, lease_until });
             }
             // A lease that is not extended runs out; its request is bounded by a deadline before that.
             if !retries.is_empty()
@@ -112,15 +115,15 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn extended(&mut self, asked: &[CursorId], kept: Option<Vec<Kept>>, lease_until: Instant) {
+    pub(super) fn extended(&mut self, asked: &[Progress], kept: Option<Vec<Kept>>, lease_until: Instant) {
         // No answer: the leases run on as they are, and nothing starts that they would not outlast.
         let Some(kept) = kept else { return };
-        for cursor in asked {
+        for Progress { cursor, epoch, .. } in asked {
+            // Given back and taken anew meanwhile: the answer is about the one before.
+            let Some(window) = self.windows.get_mut(cursor).filter(|window| window.epoch == *epoch) else { continue };
             match kept.iter().find(|k| k.cursor == *cursor) {
                 Some(kept) => {
-                    if let Some(window) = self.windows.get_mut(cursor) {
-                        window.lease_until = lease_until;
-                    }
+                    window.lease_until = lease_until;
                     if kept.wanted {
                         self.release(*cursor);
                     }
@@ -165,7 +168,7 @@ impl Dispatcher {
                     // The lease runs out by itself, and all of it is settled: nothing is in doubt.
                     warn!(workflow = %id, error = %chain(&error), "giving a delivery back failed; its lease will end");
                 }
-                let _ = messages.send(Message::Released(cursor));
+                let _ = messages.send(Message::Released { cursor, epoch: progress.epoch });
             });
         }
     }
@@ -175,12 +178,14 @@ impl Dispatcher {
         if !self.may_send() {
             return;
         }
-        let ahead: usize = self.windows.values().map(Window::outstanding).sum();
-        let mut room = self.most_ahead().saturating_sub(ahead);
+        let (events, bytes) = self.ahead();
+        let mut room = self.most_ahead().saturating_sub(events);
+        let bytes = MOST_BYTES_AHEAD.saturating_sub(bytes);
         // Few large claims: planning one costs as much as reading hundreds of rows.
-        if room < self.most_ahead() / 2 {
+        if room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2 {
             return;
         }
+        let bytes = i64::try_from(bytes / self.windows.len().max(1)).expect("memory is small");
         let mut windows: Vec<&mut Window> = self.windows.values_mut().filter(|window| window.may_claim()).collect();
         windows.sort_by_key(|window| window.claimed_at);
         for window in windows {
@@ -196,7 +201,7 @@ impl Dispatcher {
             let (database, messages, id) =
                 (self.shared.database.clone(), self.messages.clone(), self.workflow.id.clone());
             tokio::spawn(async move {
-                let claim = match claim::waiting(&database, cursor, epoch, claimed_to, limit).await {
+                let claim = match claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await {
                     Ok(claim) => Some(claim),
                     Err(error) => {
                         warn!(workflow = %id, error = %chain(&error), "claiming waiting events failed");
@@ -226,9 +231,10 @@ impl Dispatcher {
             }
             Some(Claim::Nothing) => window.may_wait = false,
             Some(Claim::TooNarrow) => window.claim_limit = WIDEST_RANGE,
-            // The range is not what we believe, after a lost reply for one: the delivery is given back and taken anew,
-            // which sorts out what belongs to whom.
-            Some(Claim::Astray) => self.release(cursor),
+            // The range stays another than we believe, after a lost reply for one: the delivery is given back and taken
+            // anew, which sorts out what belongs to whom.
+            Some(Claim::Astray) if window.goes_astray(Instant::now()) => self.release(cursor),
+            Some(Claim::Astray) => {}
             // Asked again; if the claim was made without our knowing, it is found astray then.
             None => {}
         }

@@ -5,11 +5,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::event::{CursorId, Event, Place};
 use crate::outbox::delivery::{Delivery, Progress};
 use crate::outbox::handoff::HandOff;
+
+/// A hand-off is in memory long before this.
+const ASTRAY_PATIENCE: Duration = Duration::from_secs(1);
+const ASTRAY_PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Window {
     pub cursor: CursorId,
@@ -32,10 +36,15 @@ pub struct Window {
     queue: VecDeque<Event>,
     /// Hand-offs that came before the claim that precedes them.
     early: Vec<HandOff>,
-    /// Offsets with events that are neither done nor in retry, and how many.
-    open: BTreeMap<i64, u32>,
-    /// The sum of `open`.
-    outstanding: usize,
+    /// Offsets with events that are neither done nor in retry: how many, and their bytes.
+    open: BTreeMap<i64, (u32, usize)>,
+    /// The sums of `open` and `early`.
+    events: usize,
+    bytes: usize,
+    /// Since when claims find the range elsewhere than believed.
+    astray_since: Option<Instant>,
+    /// No claim before this.
+    claim_after: Instant,
     last_started: Option<i64>,
 }
 
@@ -57,7 +66,10 @@ impl Window {
             queue: VecDeque::new(),
             early: Vec::new(),
             open: BTreeMap::new(),
-            outstanding: 0,
+            events: 0,
+            bytes: 0,
+            astray_since: None,
+            claim_after: Instant::now(),
             last_started: None,
         }
     }
@@ -71,30 +83,48 @@ impl Window {
         if self.releasing || hand_off.epoch != self.epoch || hand_off.from < self.claimed_to {
             return;
         }
+        self.events += hand_off.events.len();
+        self.bytes += hand_off.events.iter().map(|event| event.body.len()).sum::<usize>();
         if hand_off.from > self.claimed_to {
+            // If the claim before it never comes, asking for it finds out.
+            self.may_wait = true;
             self.early.push(hand_off);
             return;
         }
-        self.accept(hand_off.to, hand_off.events);
+        self.queue_up(hand_off.to, hand_off.events);
     }
 
     /// Takes in what a claim returned, and the hand-offs that waited for it.
     pub fn accept(&mut self, claimed_to: i64, events: Vec<Event>) {
+        self.events += events.len();
+        self.bytes += events.iter().map(|event| event.body.len()).sum::<usize>();
+        self.queue_up(claimed_to, events);
+    }
+
+    fn queue_up(&mut self, claimed_to: i64, events: Vec<Event>) {
         self.claimed_to = claimed_to;
+        self.astray_since = None;
         for event in &events {
-            *self.open.entry(event.place.offset).or_default() += 1;
+            let open = self.open.entry(event.place.offset).or_default();
+            *open = (open.0 + 1, open.1 + event.body.len());
         }
-        self.outstanding += events.len();
         self.queue.extend(events);
         if let Some(at) = self.early.iter().position(|early| early.from == self.claimed_to) {
             let next = self.early.swap_remove(at);
-            self.accept(next.to, next.events);
+            self.queue_up(next.to, next.events);
         }
+    }
+
+    /// A claim found the range elsewhere. That may be a hand-off still on its way; answers whether it is too long for
+    /// that.
+    pub fn goes_astray(&mut self, now: Instant) -> bool {
+        self.claim_after = now + ASTRAY_PAUSE;
+        *self.astray_since.get_or_insert(now) + ASTRAY_PATIENCE <= now
     }
 
     /// Whether waiting events can be asked for.
     pub fn may_claim(&self) -> bool {
-        self.may_wait && !self.claiming && !self.releasing
+        self.may_wait && !self.claiming && !self.releasing && self.claim_after <= Instant::now()
     }
 
     pub fn has_queued(&self) -> bool {
@@ -109,18 +139,19 @@ impl Window {
 
     /// An event is done or in retry.
     pub fn settle(&mut self, place: Place) {
-        if let Some(count) = self.open.get_mut(&place.offset) {
+        if let Some((count, bytes)) = self.open.get_mut(&place.offset) {
             *count -= 1;
-            self.outstanding -= 1;
+            self.events -= 1;
             if *count == 0 {
+                self.bytes -= *bytes;
                 self.open.remove(&place.offset);
             }
         }
     }
 
-    /// Claimed events that are not settled yet.
-    pub fn outstanding(&self) -> usize {
-        self.outstanding
+    /// Claimed events that are not settled yet, and the bytes of their bodies.
+    pub fn outstanding(&self) -> (usize, usize) {
+        (self.events, self.bytes)
     }
 
     /// The first offset with an event that is neither done nor in retry.
@@ -135,7 +166,10 @@ impl Window {
             return;
         }
         self.releasing = true;
-        self.early.clear();
+        for early in self.early.drain(..) {
+            self.events -= early.events.len();
+            self.bytes -= early.events.iter().map(|event| event.body.len()).sum::<usize>();
+        }
         let keep = self.queue.iter().take_while(|event| Some(event.place.offset) == self.last_started).count();
         let dropped = self.queue.split_off(keep);
         if let Some(first) = dropped.front() {
@@ -154,8 +188,6 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
 
     use super::*;
@@ -182,7 +214,8 @@ mod tests {
             event_type: String::new(),
             content_type: String::new(),
             traceparent: None,
-            source_at: None,
+            record_at: None,
+            stored_at: 0,
             body: Bytes::new(),
         }
     }

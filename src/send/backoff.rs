@@ -17,7 +17,8 @@ pub fn scheduled(backoff: &Backoff, counted: u32) -> Duration {
         Backoff::Growing { initial, multiplier, max } => {
             let factor = multiplier.powi(i32::try_from(step).unwrap_or(i32::MAX));
             let seconds = initial.as_secs_f64() * factor;
-            if seconds >= max.as_secs_f64() { *max } else { Duration::from_secs_f64(seconds) }
+            // Also the maximum for what is no number: nothing times infinity.
+            if seconds < max.as_secs_f64() { Duration::from_secs_f64(seconds) } else { *max }
         }
     }
 }
@@ -27,9 +28,9 @@ pub fn jittered(delay: Duration, jitter: f64, random: f64) -> Duration {
     delay.mul_f64((1.0 + jitter * (2.0 * random - 1.0)).max(0.0))
 }
 
-/// The delay after an answer "in progress": 1, 2, 4 .. 30 s, by the number of requests made so far.
-pub fn in_progress(sends: u32) -> Duration {
-    Duration::from_secs(1u64 << sends.saturating_sub(1).min(5)).min(Duration::from_secs(30))
+/// The delay after an answer "in progress": 1, 2, 4 .. 30 s, by the number of such answers so far, this one included.
+pub fn in_progress(answers: u32) -> Duration {
+    Duration::from_secs(1u64 << answers.saturating_sub(1).min(5)).min(Duration::from_secs(30))
 }
 
 /// The longest time from the first attempt to the last one that `limit` attempts can take.

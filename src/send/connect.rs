@@ -37,7 +37,7 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    #[error("`{host}` resolves to {address}, which egress forbids")]
+    #[error("`{host}` resolves to {0}, which egress forbids; to allow it: egress: {{allow: [{0}/{1}]}}", .address.ip(), if .address.is_ipv4() { 32 } else { 128 })]
     Blocked { host: String, address: SocketAddr },
     #[error("no connection to {address}")]
     Tcp {

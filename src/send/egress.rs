@@ -6,11 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 /// The addresses of cloud metadata services: reachable only when listed alone, as a /32 or /128.
-const METADATA: [IpAddr; 4] = [
+const METADATA: [IpAddr; 7] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
 #[derive(Debug, Clone, Default)]
@@ -46,7 +49,6 @@ fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
         // ::1 and :: are addresses of their own.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(tail(high, low)),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(tail(high, low)),
-        [0x64, 0xff9b, 1, _, _, _, high, low] => Some(tail(high, low)),
         [0x2002, high, low, ..] => Some(tail(high, low)),
         _ => None,
     }
@@ -78,6 +80,8 @@ fn is_special_v6(address: Ipv6Addr) -> bool {
     address.is_loopback()
         || address.is_unspecified()
         || address.is_multicast()
+        // Translation inside a network: where the IPv4 address stands in it is that network's own affair.
+        || parts[..3] == [0x64, 0xff9b, 1]
         || first & 0xfe00 == 0xfc00
         || first & 0xffc0 == 0xfe80
         || first & 0xffc0 == 0xfec0
@@ -133,6 +137,8 @@ mod tests {
             "::127.0.0.1",
             "64:ff9b::7f00:1",
             "64:ff9b:1::a00:1",
+            "64:ff9b:1:a9fe:a9:fe00:808:808",
+            "168.63.129.16",
             "2002:7f00:1::1",
             "2002:a00:1::",
             "169.254.169.254",

@@ -42,16 +42,15 @@ pub struct Attempt {
     pub connection: Option<Connection>,
 }
 
-/// Makes one attempt over `connection`, or over a new one.
+/// Makes one attempt over `connection`, or over a new one, between `began` and `deadline`.
 pub async fn attempt(
     target: &Target,
     connection: Option<Connection>,
     request: Request<Full<Bytes>>,
-    timeout: Duration,
+    began: Instant,
+    deadline: Instant,
 ) -> Attempt {
-    let began = Instant::now();
-    let deadline = tokio::time::Instant::from_std(began + timeout);
-    let mut attempt = exchange(target, connection, request, deadline).await;
+    let mut attempt = exchange(target, connection, request, tokio::time::Instant::from_std(deadline)).await;
     attempt.took = began.elapsed();
     attempt
 }

@@ -93,8 +93,9 @@ pub fn judge(outcome: &Outcome, tries: Tries, answers: &Answers, retries: &Retri
         return Verdict::Dead(reason);
     }
     let delay = backoff::jittered(backoff::scheduled(&retries.backoff, tries.counted), retries.jitter, random);
-    let after = delay.max(asked.unwrap_or_default().min(retries.max_retry_after));
-    Verdict::Retry { after: within(after, tries, retries), counts: true }
+    // What the receiver asks for is never cut short: if that is past giveUpAfter, the event has had its last attempt.
+    let asked = asked.unwrap_or_default().min(retries.max_retry_after);
+    Verdict::Retry { after: within(delay, tries, retries).max(asked), counts: true }
 }
 
 /// Whether the receiver may have processed the request although it was not delivered.
@@ -153,7 +154,10 @@ fn in_progress(tries: Tries, retries: &Retries) -> Verdict {
     if tries.age >= retries.give_up_after {
         return Verdict::Dead(Reason::Expired);
     }
-    Verdict::Retry { after: within(backoff::in_progress(tries.sends), tries, retries), counts: false }
+    Verdict::Retry {
+        after: within(backoff::in_progress(1 + tries.sends - tries.counted.min(tries.sends)), tries, retries),
+        counts: false,
+    }
 }
 
 fn spent(tries: Tries, retries: &Retries) -> Option<Reason> {
@@ -233,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn waits_for_in_progress_grow_with_those_answers_alone() {
+        let after = |sends, counted| {
+            let tries = Tries { sends, counted, age: Duration::ZERO };
+            judge(&answered(409), tries, &answers(), &retries(None), 0.5)
+        };
+        let waits = |seconds| Verdict::Retry { after: Duration::from_secs(seconds), counts: false };
+        assert_eq!(after(6, 6), waits(1), "the first one after five failures");
+        assert_eq!(after(7, 6), waits(2));
+        assert_eq!(after(8, 6), waits(4));
+    }
+
+    #[test]
     fn attempts_and_time_both_end_an_event() {
         assert_eq!(verdict(&answered(500), 3, 0, Some(3)), Verdict::Dead(Reason::Exhausted));
         assert_eq!(verdict(&answered(500), 2, 0, Some(3)), retry(10));
@@ -247,6 +263,7 @@ mod tests {
         assert_eq!(verdict(&asked(503, 1), 1, 0, None), retry(10));
         assert_eq!(verdict(&asked(503, 100_000), 1, 0, None), retry(600));
         assert_eq!(verdict(&asked(500, 60), 1, 0, None), retry(10), "500 has no Retry-After");
+        assert_eq!(verdict(&asked(503, 60), 1, 3590, None), retry(60), "also past giveUpAfter");
     }
 
     #[test]

@@ -24,14 +24,14 @@ pub struct Change<'a> {
     pub position: Vec<(&'static str, String)>,
 }
 
+/// Exactly these two fields: a row may well have a column of either name.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wrapper<'a> {
     #[serde(borrow)]
-    payload: Option<&'a RawValue>,
-    #[serde(borrow)]
-    schema: Option<&'a RawValue>,
-    #[serde(borrow)]
-    source: Option<&'a RawValue>,
+    payload: &'a RawValue,
+    #[serde(borrow, rename = "schema")]
+    _schema: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -64,7 +64,7 @@ fn position_fields(connector: &str) -> Option<(&'static [&'static str], &'static
 
 impl<'a> Change<'a> {
     pub fn read(json: &'a str) -> Result<Self, Rejection> {
-        let envelope = unwrapped(json).ok_or(Rejection::NotAChange { missing: "it is not an object" })?;
+        let envelope = unwrapped(json);
         let parsed: Envelope<'a> = serde_json::from_str(envelope)
             .map_err(|_| Rejection::NotAChange { missing: "its fields have other types" })?;
         let Some(source) = parsed.source else {
@@ -104,13 +104,9 @@ impl Source<'_> {
     }
 }
 
-/// The payload of a `{"schema": .., "payload": ..}` wrapper, or the value itself. `None` when it is no object.
-pub fn unwrapped(json: &str) -> Option<&str> {
-    let wrapper: Wrapper<'_> = serde_json::from_str(json).ok()?;
-    match (wrapper.schema, wrapper.payload, wrapper.source) {
-        (_, Some(payload), None) => Some(payload.get()),
-        _ => Some(json),
-    }
+/// The payload of a `{"schema": .., "payload": ..}` wrapper, or the value itself.
+pub fn unwrapped(json: &str) -> &str {
+    serde_json::from_str::<Wrapper<'_>>(json).map_or(json, |wrapper| wrapper.payload.get())
 }
 
 #[cfg(test)]
@@ -137,5 +133,13 @@ mod tests {
         assert!(change.unwrap().position.is_empty());
         assert!(matches!(Change::read(r#"{"op":"c"}"#), Err(Rejection::NotAChange { .. })));
         assert!(matches!(Change::read("[1]"), Err(Rejection::NotAChange { .. })));
+    }
+
+    #[test]
+    fn only_a_whole_wrapper_is_taken_off() {
+        assert_eq!(unwrapped(r#"{"schema":null,"payload":{"id":1}}"#), r#"{"id":1}"#);
+        for row in [r#"{"id":1,"payload":"x"}"#, r#"{"payload":"x"}"#, r#"{"schema":1,"payload":2,"id":3}"#, "[1]"] {
+            assert_eq!(unwrapped(row), row, "a column, not a wrapper");
+        }
     }
 }

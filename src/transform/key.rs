@@ -70,9 +70,12 @@ fn parse(text: &str, debezium: bool) -> Result<Vec<Field>, String> {
     if fields.is_empty() && !text.is_empty() {
         return Err(format!("`{text}` names no field; allowed: {ALLOWED}"));
     }
-    // Without the version two updates of one row would share a key, and the second would be lost.
-    if debezium && !fields.contains(&Field::ChangeVersion) {
-        fields.push(Field::ChangeVersion);
+    // Without the row's key the rows of one snapshot or of one insert would share a key, without the version two updates
+    // of one row: all but one would be lost.
+    for needed in [Field::PrimaryKey, Field::ChangeVersion] {
+        if debezium && !fields.contains(&needed) {
+            fields.push(needed);
+        }
     }
     Ok(fields)
 }
@@ -207,7 +210,7 @@ fn primary_key(record: &Record) -> Option<Vec<u8>> {
         std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
     match json {
         Some("null") => None,
-        Some(json) => Some(minified(debezium::unwrapped(json).unwrap_or(json)).into_bytes()),
+        Some(json) => Some(minified(debezium::unwrapped(json)).into_bytes()),
         None => Some(bytes.to_vec()),
     }
 }

@@ -59,6 +59,8 @@ pub enum Rejection {
     OutputTooLarge { most: usize },
     #[error("the transform's output cannot be written as JSON")]
     OutputNotJson,
+    #[error("eventType gave text with a NUL character")]
+    EventTypeHasNul,
     #[error("eventType gave {what}, not text")]
     EventTypeNotText { what: &'static str },
     #[error("the process died {times} times while reading this record")]
@@ -138,7 +140,9 @@ impl Transformer {
         }
         let event_type = self.event_type(&decoded, record_value.as_ref(), origin)?;
         let outputs = self.outputs(&decoded, record_value.as_ref())?;
-        let source_at = change.as_ref().and_then(|c| c.ts_ms).or(record.timestamp);
+        let changed_at = change.as_ref().and_then(|c| c.ts_ms);
+        // The body tells the source's time; lag and latency count from the record's.
+        let (source_at, record_at) = (changed_at.or(record.timestamp), record.timestamp.or(changed_at));
         let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
         let traceparent = traceparent(record);
         let mut drafts = Vec::with_capacity(outputs.len());
@@ -154,7 +158,7 @@ impl Transformer {
                 event_type: event_type.clone(),
                 content_type,
                 traceparent: traceparent.clone(),
-                source_at,
+                record_at,
                 body: Bytes::from(body),
             });
         }
@@ -180,7 +184,11 @@ impl Transformer {
     ) -> Result<String, Rejection> {
         match (&self.workflow.event_type, &self.event_type) {
             (EventType::Text(text), _) => Ok(text.clone()),
-            (EventType::Jq(_), Some(program)) => program.text(decoded, record, "eventType"),
+            (EventType::Jq(_), Some(program)) => match program.text(decoded, record, "eventType")? {
+                // No text column holds it, and no header.
+                text if text.contains('\0') => Err(Rejection::EventTypeHasNul),
+                text => Ok(text),
+            },
             (EventType::Topic | EventType::Jq(_), _) => Ok(origin.topic.to_string()),
         }
     }
@@ -208,6 +216,7 @@ pub fn problems(workflow: &Workflow) -> Vec<(&'static str, String)> {
     if let EventType::Jq(text) = &workflow.event_type {
         check("/eventType", Some(text));
     }
+    check("/delivery/orderingKey", workflow.delivery.ordering_key.as_deref());
     if let Err(message) = key::Format::of(workflow) {
         found.push(("/delivery/idempotencyKey/format", message));
     }

@@ -39,7 +39,7 @@ fn workflow(more: &str) -> String {
 #[test]
 fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
     let valid = workflow("");
-    let cases: [(&str, String, &[&str]); 16] = [
+    let cases: [(&str, String, &[&str]); 25] = [
         ("bad indentation", "workflows:\n  - id: a\n bad: [\n".to_owned(), &["c.yaml:", "not valid YAML"]),
         ("unknown key", workflow("    retrys: 3\n"), &["c.yaml:6:5", "unknown key `retrys`", "allowed: id, formerId"]),
         ("misspelt key", workflow("").replace("topics", "topic"), &["c.yaml:3:14", "did you mean `topics`?"]),
@@ -70,7 +70,7 @@ fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
         (
             "guarantee without its mechanism",
             valid.replace("exactly-once}", "exactly-once, mechanism: kafka-offsets}"),
-            &["c.yaml:5:52", "one transaction", "transactional-outbox"],
+            &["c.yaml:5:52", "`kafka-offsets`", "one transaction", "transactional-outbox"],
         ),
         (
             "lease below timeout",
@@ -86,6 +86,51 @@ fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
             "a literal secret",
             valid.replace("events\"}", "events\", auth: {bearer: {token: abc}}}"),
             &["c.yaml:4:78", "${NAME}"],
+        ),
+        (
+            "a literal secret as a default",
+            valid.replace("events\"}", "events\", headers: {Authorization: \"${A:-Bearer abc}\"}}"),
+            &["c.yaml:4:80", "${NAME}"],
+        ),
+        (
+            "a TLS mode that is none",
+            format!("postgres: {{url: \"postgresql://u@h/d?sslmode=verify_full\"}}\n{valid}"),
+            &["c.yaml:1:17", "`verify_full`", "verify-ca, verify-full"],
+        ),
+        (
+            "an unknown key in an optional map",
+            valid.replace("exactly-once}", "exactly-once, deduplication: {keyfields: [a], ttl: 1d}}"),
+            &["c.yaml:5:57", "unknown key `keyfields`, did you mean `keyFields`?"],
+        ),
+        (
+            "one of several shapes",
+            valid.replace("exactly-once}", "exactly-once, retries: {backoff: {initial: 5}}}"),
+            &["c.yaml:5:70", "`5`", "a duration such as"],
+        ),
+        (
+            "delays that would hammer",
+            valid.replace("exactly-once}", "exactly-once, retries: {backoff: [0s]}}"),
+            &["c.yaml:5:60", "10ms or more"],
+        ),
+        (
+            "a timeout of nothing",
+            valid.replace("events\"}", "events\", timeout: 0s}"),
+            &["c.yaml:4:64", "more than 0s"],
+        ),
+        (
+            "the key in a header of another meaning",
+            valid.replace("exactly-once}", "exactly-once, idempotencyKey: {header: Content-Length}}"),
+            &["c.yaml:5:66", "set by Oncebox for something else"],
+        ),
+        (
+            "a pattern that is none",
+            valid.replace("topics: [orders]", "topics: ['^[']"),
+            &["c.yaml:3:23", "not a regular expression"],
+        ),
+        (
+            "a program of later work",
+            valid.replace("exactly-once}", "exactly-once, ordering: key, orderingKey: '.a |'}"),
+            &["c.yaml:5:69"],
         ),
         (
             "a function that differs between runs",
@@ -104,9 +149,35 @@ fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
 
 #[test]
 fn all_mistakes_are_reported_at_once() {
-    let yaml = workflow("    paused: often\n    retention: 3 weeks\n    nonsense: 1\n");
+    // Of every stage of the check: shape, meaning, programs.
+    let yaml = workflow("    paused: often\n    nonsense: 1\n    filter: '.a |'\n    payloadRetention: 3 weeks\n")
+        .replace("exactly-once}", "exactly-once, mechanism: kafka-offsets}");
     let (code, text) = validate(&yaml);
-    assert_eq!((code, text.lines().count()), (Some(2), 3), "{text}");
+    let lines: Vec<&str> = text.lines().map(|line| line.split(':').nth(1).unwrap_or_default()).collect();
+    assert_eq!((code, lines), (Some(2), vec!["5", "6", "7", "8", "9"]), "{text}");
+}
+
+#[test]
+fn what_a_reference_resolves_to_is_never_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "htps://user:hunter2@hooks.example.com/token").unwrap();
+    let reference = format!("${{file:{}}}", secret.display());
+    let yaml = workflow("")
+        .replace("\"https://erp.example.com/events\"", &format!("'{reference}'"))
+        .replace("exactly-once}", &format!("exactly-once, concurrency: '{reference}'}}"));
+    let (code, text) = validate(&yaml);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(!text.contains("hunter2") && text.matches("${file:").count() == 2, "{text}");
+}
+
+#[test]
+fn a_workflow_overrides_a_default_in_another_spelling() {
+    let yaml = format!(
+        "defaults: {{delivery: {{retries: {{backoff: [1s]}}}}}}\n{}",
+        workflow("").replace("exactly-once}", "exactly-once, retries: {backoffMs: [500]}}")
+    );
+    assert_eq!(validate(&yaml).0, Some(0), "{}", validate(&yaml).1);
 }
 
 #[test]

@@ -19,7 +19,8 @@ async fn applied(receiver: &TestReceiver, count: usize) {
 }
 
 async fn state(database: &TestDatabase, wanted: &str) -> Option<String> {
-    let rows = database.query("select state, reason from oncebox.workflow", &[]).await;
+    let columns = "coalesce(case when halted is not null then 'halted' end, state), coalesce(halted, reason)";
+    let rows = database.query(&format!("select {columns} from oncebox.workflow"), &[]).await;
     let (state, reason): (String, Option<String>) = (rows[0].get(0), rows[0].get(1));
     (state == wanted).then(|| reason.unwrap_or_default())
 }

@@ -6,6 +6,7 @@ mod postgres;
 mod relay;
 mod seams;
 mod sql;
+mod standing;
 mod start;
 mod support;
 mod walk;

@@ -32,7 +32,7 @@ const TYPES: [(&str, Type); 17] = [
 ];
 
 /// Scripts and utility statements, which cannot be prepared.
-const NOT_PREPARED: [&str; 2] = ["migrations/", "relay/listen.sql"];
+const NOT_PREPARED: [&str; 3] = ["migrations/", "relay/listen.sql", "admin/drop_limits.sql"];
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -1,0 +1,72 @@
+//! What is decided about a workflow: reading and sending stop for reasons of their own, and time stands still meanwhile.
+
+use oncebox::receiver::Answer;
+
+use crate::support::process::{Config, oncebox};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+
+const SUSPENDED: &str = "select count(*) from oncebox.workflow where state = 'suspended'";
+
+/// A workflow whose endpoint is gone until its third request, and which has suspended itself.
+async fn suspended(more: &str) -> (Topic, TestDatabase, TestReceiver, Config, Relay) {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|seen| if seen.attempt == 1 { Answer::status(410) } else { Answer::Process }).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.source = "onInvalid: halt".to_owned();
+    config.delivery = format!("retries: {{backoff: [100ms], jitter: 0{more}}}");
+    let relay = Relay::start(&config);
+    topic.send_orders(0..1);
+    await_count(&database, 1, SUSPENDED).await;
+    await_count(&database, 1, "select count(*) from oncebox.retry where state = 'retryable'").await;
+    (topic, database, receiver, config, relay)
+}
+
+async fn await_count(database: &TestDatabase, wanted: i64, text: &str) {
+    let check = async || (database.count(text).await == wanted).then_some(());
+    eventually(&format!("{wanted} from {text}"), PATIENCE, check).await;
+}
+
+#[tokio::test]
+async fn a_halt_of_the_source_does_not_end_a_suspension() {
+    let (topic, database, receiver, _, relay) = suspended("").await;
+    topic.send(None, "{not json");
+    await_count(&database, 1, "select count(*) from oncebox.workflow where halted is not null").await;
+    let shown = async || relay.metric("oncebox_workflow_state", "state=\"halted\"").await.filter(|value| *value == 1.0);
+    eventually("the halt shows", PATIENCE, shown).await;
+    assert_eq!(database.count(SUSPENDED).await, 1);
+    assert_eq!(receiver.lines().len(), 1, "nothing was sent since the endpoint was gone");
+    // One word of an operator ends both; the record that cannot be read halts it again, the event is delivered.
+    let output = oncebox(&["resume", "orders"], &relay.config_path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    eventually("the event is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    await_count(&database, 1, "select count(*) from oncebox.workflow where halted is not null").await;
+    assert_eq!(database.count(SUSPENDED).await, 0);
+}
+
+#[tokio::test]
+async fn give_up_times_stand_still_while_nothing_is_sent() {
+    let (_topic, database, receiver, _, relay) = suspended(", giveUpAfter: 5s").await;
+    // An hour goes by.
+    database.execute("update oncebox.retry set first_attempt_at = first_attempt_at - interval '1 hour'").await;
+    database.execute("update oncebox.workflow set stopped_at = stopped_at - interval '1 hour'").await;
+    let output = oncebox(&["resume", "orders"], &relay.config_path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    eventually("the event is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    assert_eq!(database.count("select count(*) from oncebox.dead_letter").await, 0);
+}
+
+#[tokio::test]
+async fn a_restart_sends_nothing_for_a_suspended_workflow() {
+    let (_topic, database, receiver, config, mut relay) = suspended("").await;
+    await_count(&database, 1, "select count(*) from oncebox.retry where due < clock_timestamp()").await;
+    for _ in 0..3 {
+        assert_eq!(relay.stop().await, Some(0));
+        relay = Relay::start(&config);
+        let shown =
+            async || relay.metric("oncebox_workflow_state", "state=\"suspended\"").await.filter(|value| *value == 1.0);
+        eventually("the suspension is known", PATIENCE, shown).await;
+    }
+    assert_eq!(receiver.lines().len(), 1);
+    assert_eq!(relay.metric("oncebox_attempts_total", "orders").await, Some(0.0));
+}
