@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checked::Config;
-use super::node::{self, Content, Entry, Node};
+use super::node::{Content, Entry, Node};
 use super::problem::{Place, Problem, Problems};
 use super::raw::RawConfig;
 use super::substitute::{Sources, substitute};
-use super::{check, secrets_check, shape};
+use super::{check, parse, secrets_check, shape};
 
 /// A configuration that passed, with the tree that tells where each value was written.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub fn read(path: &Path) -> (Option<Loaded>, Problems) {
     for file in files(path, &mut problems) {
         let name: Arc<str> = file.display().to_string().into();
         match fs::read_to_string(&file) {
-            Ok(text) => trees.extend(node::parse(&name, &text, &mut problems)),
+            Ok(text) => trees.extend(parse::parse(&name, &text, &mut problems)),
             Err(error) => {
                 problems.push(Problem::new(Place::new(&name, 1, 1), format!("cannot be read: {error}")));
             }

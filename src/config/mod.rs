@@ -12,6 +12,7 @@ mod delivery_check;
 mod endpoint_check;
 mod load;
 pub mod node;
+mod parse;
 pub mod problem;
 pub mod raw;
 pub mod raw_delivery;

@@ -80,12 +80,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::node;
+    use crate::config::parse;
 
     fn load(yaml: &str) -> (serde_json::Value, Problems) {
         let mut problems = Problems::default();
         let file: Arc<str> = "t.yaml".into();
-        let mut tree = node::parse(&file, yaml, &mut problems).expect("the YAML parses");
+        let mut tree = parse::parse(&file, yaml, &mut problems).expect("the YAML parses");
         let sources = Sources {
             variable: &|name| (name == "PORT").then(|| "8080".to_owned()),
             file: &|path| match path {

@@ -2,6 +2,7 @@
 
 mod config;
 mod ingest;
+mod lag;
 mod postgres;
 mod relay;
 mod seams;

@@ -185,7 +185,7 @@ async fn an_address_that_egress_forbids_suspends_and_is_never_connected_to() {
         rows.first().map(|row| row.get(0))
     })
     .await;
-    assert!(reason.contains("egress: {allow: [127.0.0.1/32]}"), "{reason}");
+    assert!(reason.contains("egress: {allow: [::ffff:127.0.0.1/128]}"), "{reason}");
     assert_eq!(receiver.seen().len(), 0);
 }
 
