@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams clean
+.PHONY: help up down demo test lint kill-seams chaos clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,9 +29,17 @@ kill-seams: ## kill -9 at every seam, 20 times each
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_KILLS=20 cargo test --features failpoints --test it -- seams --nocapture
 
+SEED ?= 1
+ROUNDS ?= 1
+chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it
+	@dev/toolchain.sh
+	@dev/services.sh fetch
+	@cargo build --quiet --workspace
+	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS)
+
 lint: ## formatting and clippy only
-	cargo fmt --check
-	cargo clippy --all-targets --features failpoints -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --features failpoints -- -D warnings
 
 clean: down ## stop the services and remove target/
 	cargo clean

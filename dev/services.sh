@@ -4,6 +4,7 @@
 #   dev/services.sh up      start what is not running; writes target/dev/env
 #   dev/services.sh down    stop both and remove their data
 #   dev/services.sh status  say what runs
+#   dev/services.sh fetch   only fetch what both need, for runs that start servers of their own
 #
 # KAFKA_BROKERS and DATABASE_URL, when set, are used instead of starting anything. All state is under target/dev.
 set -euo pipefail
@@ -119,12 +120,12 @@ postgres_down() {
 
 kafka_jars() {
   local lib="$dev/kafka/lib"
-  [ -f "$lib/.complete" ] && return 0
+  cmp -s "$root/dev/pom.xml" "$lib/.complete" && return 0
   command -v mvn >/dev/null || install maven || return 1
   say "fetching Kafka's jars with Maven (once)"
   mvn -q -B -f "$root/dev/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
     -DoutputDirectory="$lib" >"$dev/maven.log" 2>&1 || { tail -n 20 "$dev/maven.log" >&2; return 1; }
-  touch "$lib/.complete"
+  cp "$root/dev/pom.xml" "$lib/.complete"
 }
 
 kafka_up() {
@@ -180,6 +181,12 @@ case "${1:-}" in
     exec flock -o "$dev/lock" "$0" locked-up
     ;;
   locked-up) up ;;
+  fetch)
+    mkdir -p "$dev/kafka"
+    postgres_bin >/dev/null || install postgresql
+    command -v java >/dev/null || install default-jre-headless || { say "no JVM can be had"; exit 3; }
+    kafka_jars || { say "no Kafka jars can be had"; exit 3; }
+    ;;
   down)
     [ -d "$dev" ] || exit 0
     kafka_down
@@ -192,7 +199,7 @@ case "${1:-}" in
     done
     ;;
   *)
-    echo "usage: dev/services.sh up | down | status" >&2
+    echo "usage: dev/services.sh up | down | status | fetch" >&2
     exit 2
     ;;
 esac

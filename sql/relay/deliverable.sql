@@ -1,13 +1,14 @@
 -- What a process has to look at: cursors whose delivery is free to be taken, and its own with events that wait.
--- Called by outbox::delivery::look, four times a second. $1 workflow, $2 process, $3 lease seconds. Index:
+-- Called by outbox::delivery::look, four times a second. $1 workflow, $2 process, $3 lease seconds, $4 cursors it knows it holds. Index:
 -- delivery_workflow. The ingest owner takes at once; anybody else only what has work and was left alone for one more
 -- lease, because then its ingest owner is gone or never comes (a topic that was deleted, say).
-select d.cursor, coalesce(d.owner = $2 and d.lease_until >= clock_timestamp(), false) as mine
+select d.cursor, coalesce(d.owner = $2 and d.cursor = any($4), false) as mine
   from oncebox.delivery as d
   join oncebox.cursor as c on c.id = d.cursor
  where d.workflow = $1
    and case
-       when d.owner = $2 and d.lease_until >= clock_timestamp() then c.claimed_to < c.next_offset
+       when d.owner = $2 and d.cursor = any($4) then c.claimed_to < c.next_offset
+       when d.owner = $2 then true
        when d.owner is not null and d.lease_until >= clock_timestamp() then false
        when c.owner = $2 then true
        else d.settled_to < c.next_offset

@@ -1,5 +1,6 @@
 -- Take the delivery of one cursor, if it is free. Called by outbox::delivery::take, first statement of a transaction.
 -- $1 cursor, $2 process, $3 lease seconds. Index: primary keys.
+-- A process may take its own anew: one that it does not know it holds, or no longer trusts its knowledge of.
 -- Cursor before delivery, as everywhere. The cursor's copy of the epoch changes with it, so that an append that waits
 -- for this row finds itself fenced from claiming. The epoch is never below the clock: it cannot come back.
 with held as materialized (
@@ -11,11 +12,12 @@ taken as (
            epoch = greatest(d.epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
            lease_until = clock_timestamp() + make_interval(secs => $3)
       from held
-     where d.cursor = held.id and (d.owner is null or d.lease_until < clock_timestamp())
+     where d.cursor = held.id and (d.owner is null or d.owner = $2 or d.lease_until < clock_timestamp())
  returning d.cursor, d.epoch, d.settled_to
 )
 update oncebox.cursor as c
    set delivery_epoch = taken.epoch
   from taken
  where c.id = taken.cursor
-returning taken.epoch, taken.settled_to, c.claimed_to, c.next_offset, c.topic, c.partition;
+returning taken.epoch, taken.settled_to, c.claimed_to, c.next_offset,
+          left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as timeline;

@@ -147,6 +147,7 @@ pub async fn replay(
     who: &str,
 ) -> Result<i64, Error> {
     let drafts = drafts(letter, workflow)?;
+    crate::failpoint!("replay.before");
     let indexes: Vec<i32> = drafts.iter().map(|d| d.index).collect();
     let keys: Vec<&str> = drafts.iter().map(|d| d.key.as_str()).collect();
     let types: Vec<&str> = drafts.iter().map(|d| d.event_type.as_str()).collect();

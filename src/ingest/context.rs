@@ -87,6 +87,7 @@ impl Context {
     }
 
     fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) {
+        crate::failpoint!("ingest.assign");
         let resolver = Resolver {
             consumer,
             database: &self.shared.database,

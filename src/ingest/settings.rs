@@ -53,6 +53,9 @@ pub fn consumer(kafka: &Kafka, workflow: &str) -> ClientConfig {
     for (name, value) in ours {
         config.set(name, value);
     }
+    if crate::mutant!("lost-offsets-ignored") {
+        config.set("auto.offset.reset", "latest");
+    }
     config.set("group.id", format!("{}.{workflow}", kafka.group_prefix));
     config
 }

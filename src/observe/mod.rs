@@ -2,6 +2,8 @@
 
 pub mod logging;
 pub mod metrics;
+#[cfg(feature = "mutants")]
+pub mod mutant;
 
 pub use metrics::{Metrics, WorkflowMetrics};
 
@@ -27,4 +29,20 @@ macro_rules! failpoint {
         #[cfg(feature = "failpoints")]
         fail::fail_point!($name);
     };
+    ($name:literal, $result:expr) => {
+        #[cfg(feature = "failpoints")]
+        fail::fail_point!($name, |_| $result);
+    };
+}
+
+/// Whether a seeded bug is switched on: see `mutant`. Never, unless built for it.
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(feature = "mutants")]
+        let on = $crate::observe::mutant::is_on($name);
+        #[cfg(not(feature = "mutants"))]
+        let on = false;
+        on
+    }};
 }

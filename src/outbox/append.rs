@@ -109,6 +109,7 @@ pub async fn append(
     batches: &[Batch],
     claim: &HashMap<CursorId, i64>,
 ) -> Result<HashMap<CursorId, Stored>, Error> {
+    crate::failpoint!("ingest.commit_fails", Err(Error::TooSlow));
     let of = |value: fn(&Batch) -> i64| batches.iter().map(value).collect::<Vec<i64>>();
     let count = |n: usize| i32::try_from(n).expect("a batch is far below 2^31 events");
     let cursors = of(|b| b.holding.cursor.0);
@@ -178,6 +179,7 @@ pub async fn append(
         int8s(&dead_ats),
     ];
     let rows = database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await?;
+    crate::failpoint!("ingest.commit_unanswered", Err(Error::TooSlow));
     let stored = rows.iter().map(|row| {
         let stored = Stored { claimed: row.get("claimed"), generation: row.get("generation"), day: row.get("day") };
         (CursorId(row.get("id")), stored)

@@ -35,6 +35,7 @@ pub async fn waiting(
     limit: i64,
     bytes: i64,
 ) -> Result<Claim, Error> {
+    crate::failpoint!("claim.before");
     let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), int8(&limit), int8(&bytes)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_waiting.sql"), &parameters).await?;
     crate::failpoint!("claim.after");

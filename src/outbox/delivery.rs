@@ -3,12 +3,13 @@
 //! A delivery moves when its owner has let go (all that was sent is settled) or its lease has run out. Whatever a lost
 //! owner had claimed and not settled is in doubt from then on.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Client, Object};
 
 use super::database::STATEMENT_LIMIT;
-use super::sql::{Schema, float8, int8, int8s, text, uuid};
+use super::sql::{Schema, float8, int8, int8s, text, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, ProcessId};
 
@@ -24,6 +25,8 @@ pub struct Delivery {
     pub lease_until: Instant,
     /// Events that the last owner left in doubt.
     pub in_doubt: u64,
+    /// The history that the database was in: a failover begins another, in which commits may be missing.
+    pub timeline: Arc<str>,
 }
 
 /// What a look around found.
@@ -36,9 +39,16 @@ pub struct Found {
 }
 
 /// The poll behind every wake-up: whatever notice was lost, this finds it.
-pub async fn look(database: &Database, workflow: &str, process: ProcessId, lease: Duration) -> Result<Found, Error> {
+pub async fn look(
+    database: &Database,
+    workflow: &str,
+    process: ProcessId,
+    lease: Duration,
+    held: &[CursorId],
+) -> Result<Found, Error> {
     let lease = lease.as_secs_f64();
-    let parameters = [text(&workflow), uuid(&process), float8(&lease)];
+    let held: Vec<i64> = held.iter().map(|cursor| cursor.0).collect();
+    let parameters = [text(&workflow), uuid(&process), float8(&lease), int8s(&held)];
     let file = include_str!("../../sql/relay/deliverable.sql");
     let rows = database.query(Purpose::Claim, file, &parameters).await?;
     let mut found = Found::default();
@@ -99,17 +109,20 @@ async fn take_over(
         next_offset: row.get("next_offset"),
         lease_until: before + lease,
         in_doubt: in_doubt.unsigned_abs(),
+        timeline: row.get::<_, &str>("timeline").into(),
     };
     transaction.commit().await.map_err(failed(take))?;
     Ok(Some(delivery))
 }
 
 /// How far a held delivery is settled.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Progress {
     pub cursor: CursorId,
     pub epoch: i64,
     pub settled_to: i64,
+    /// Where this is known from.
+    pub timeline: Arc<str>,
 }
 
 /// A delivery that is still held. `wanted`: another process reads the partition now and waits for it.
@@ -130,7 +143,9 @@ pub async fn extend(
     let epochs: Vec<i64> = held.iter().map(|p| p.epoch).collect();
     let settled: Vec<i64> = held.iter().map(|p| p.settled_to).collect();
     let seconds = lease.as_secs_f64();
-    let parameters = [int8s(&cursors), int8s(&epochs), int8s(&settled), uuid(&process), float8(&seconds)];
+    let timelines: Vec<&str> = held.iter().map(|p| &*p.timeline).collect();
+    let parameters =
+        [int8s(&cursors), int8s(&epochs), int8s(&settled), uuid(&process), float8(&seconds), texts(&timelines)];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/extend.sql"), &parameters).await?;
     Ok(rows
         .iter()
@@ -149,9 +164,10 @@ pub async fn give_back(database: &Database, cursor: CursorId, epoch: i64, from: 
 }
 
 /// Lets go of a delivery whose sent events are all settled.
-pub async fn release(database: &Database, process: ProcessId, progress: Progress) -> Result<(), Error> {
-    let Progress { cursor, epoch, settled_to } = progress;
-    let parameters = [int8(&cursor.0), uuid(&process), int8(&epoch), int8(&settled_to)];
+pub async fn release(database: &Database, process: ProcessId, progress: &Progress) -> Result<(), Error> {
+    let Progress { cursor, epoch, settled_to, timeline } = progress;
+    let timeline = &**timeline;
+    let parameters = [int8(&cursor.0), uuid(&process), int8(epoch), int8(settled_to), text(&timeline)];
     database.query(Purpose::Claim, include_str!("../../sql/relay/release.sql"), &parameters).await?;
     Ok(())
 }

@@ -32,6 +32,8 @@ impl Schema {
     }
 
     fn in_schema(&self, file: &str) -> String {
+        #[cfg(feature = "mutants")]
+        let file = &crate::observe::mutant::in_sql(file);
         file.replace("oncebox.", &format!("{}.", self.name))
             .replace("schema if not exists oncebox", &format!("schema if not exists {}", self.name))
     }

@@ -97,6 +97,10 @@ impl Writer {
                 }
                 Err(error) => {
                     self.complain(&error, &batches);
+                    if crate::mutant!("failed-commit-taken-for-made") {
+                        batches.iter().for_each(|batch| append::note_stored(&batch.holding, batch.next));
+                        return;
+                    }
                     let pause = delays.next().unwrap_or(Duration::from_secs(5));
                     tokio::time::sleep(pause).await;
                     batches = self.resolve(batches, &claims).await;

@@ -55,7 +55,8 @@ impl Dispatcher {
             let may_send = self.may_send();
             let Some(window) = self.windows.get_mut(&cursor) else { continue };
             // A releasing window finishes the record it has begun, also while stopping.
-            let lease_lasts = window.lease_until >= Instant::now() + timeout;
+            let lease_lasts =
+                window.lease_until >= Instant::now() + timeout || crate::mutant!("no-check-before-sending");
             if !window.has_queued() {
                 continue;
             }
@@ -233,6 +234,8 @@ impl Dispatcher {
             let limit = i64::try_from(slots).expect("slots are few");
             let lease = workflow.delivery.lease;
             let claimed = claim::retries(&shared.database, &workflow.id, shared.process, lease, limit).await;
+            #[cfg_attr(not(feature = "failpoints"), allow(unused_variables))]
+            let claimed_any = claimed.as_ref().is_ok_and(|retries| !retries.is_empty());
             let next_due = match &claimed {
                 Ok(retries) if retries.len() < slots => {
                     claim::next_due(&shared.database, &workflow.id).await.ok().flatten()
@@ -245,6 +248,9 @@ impl Dispatcher {
                 Vec::new()
             });
             crate::failpoint!("claim.after");
+            if claimed_any {
+                crate::failpoint!("claim.retries");
+            }
             let _ = messages.send(Message::Retries { slots, retries, next_due });
         });
     }
@@ -266,7 +272,8 @@ impl Dispatcher {
     fn try_again(&mut self, retry: Retry) {
         let right = Right::Retry { fence: retry.fence };
         // Checked on our own clock: a process that was stopped meanwhile leaves the event to whoever holds it now.
-        if retry.lease_until < Instant::now() + self.workflow.endpoint.timeout {
+        let lease_lasts = retry.lease_until >= Instant::now() + self.workflow.endpoint.timeout;
+        if !lease_lasts && !crate::mutant!("no-check-before-sending") {
             return;
         }
         // Its last attempt is over and only not written down yet, with Postgres slow or away: that outcome decides.

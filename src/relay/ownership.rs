@@ -1,6 +1,5 @@
 //! Which deliveries this process holds: taking free ones, keeping leases alive, giving back what is no longer its own.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
 use tracing::{info, warn};
@@ -27,20 +26,20 @@ impl Dispatcher {
         }
         self.looking = true;
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
-        let held: HashSet<CursorId> = self.windows.keys().copied().collect();
+        let held: Vec<CursorId> = self.windows.keys().copied().collect();
         tokio::spawn(async move {
             let lease = workflow.delivery.lease;
             let mut taken = Vec::new();
-            let found = match delivery::look(&shared.database, &workflow.id, shared.process, lease).await {
+            let found = match delivery::look(&shared.database, &workflow.id, shared.process, lease, &held).await {
                 Ok(found) => found,
                 Err(error) => {
                     warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
                     Found::default()
                 }
             };
-            // One of our own whose lease ran out, with Postgres away for one, is extended, not taken: what it has sent
-            // is known here, and would be in doubt after a take-over.
-            for cursor in found.free.into_iter().filter(|cursor| !held.contains(cursor)) {
+            // One that we know we hold is never among them, even with its lease run out: it is extended, because what it
+            // has sent is known here, and would be in doubt after a take-over.
+            for cursor in found.free {
                 match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
                     Ok(delivery) => taken.extend(delivery),
                     Err(error) => {
@@ -138,7 +137,10 @@ impl Dispatcher {
         if let Some(window) = self.windows.get(&cursor)
             && !window.leaving
         {
-            warn!(workflow = %self.workflow.id, "a delivery's lease ran out and another process took it over");
+            warn!(
+                workflow = %self.workflow.id,
+                "a delivery is not ours any more: another process took it over, or the database failed over"
+            );
             self.shared.desks.close(cursor);
             self.windows.remove(&cursor);
         }
@@ -162,7 +164,7 @@ impl Dispatcher {
                 let database = &shared.database;
                 let mut outcome = delivery::give_back(database, cursor, progress.epoch, claimed_to).await;
                 if outcome.is_ok() {
-                    outcome = delivery::release(database, shared.process, progress).await;
+                    outcome = delivery::release(database, shared.process, &progress).await;
                 }
                 if let Err(error) = outcome {
                     // The lease runs out by itself, and all of it is settled: nothing is in doubt.

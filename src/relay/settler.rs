@@ -89,6 +89,7 @@ impl Desk {
             let settled =
                 until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
                     .await;
+            crate::failpoint!("settle.after");
             for item in batch.drain(..) {
                 let place = item.completion.event.place;
                 let metrics = self.metrics.of(&item.workflow);
@@ -145,6 +146,7 @@ impl Desk {
         if batch.is_empty() {
             return;
         }
+        crate::failpoint!("settle.failure");
         let failures: Vec<Failure> = batch.iter().map(|(failure, _)| failure.clone()).collect();
         let written =
             until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
@@ -160,7 +162,9 @@ impl Desk {
     }
 
     async fn park(&self, death: Death, reply: Reply) {
+        crate::failpoint!("park.before");
         let parked = until_done("parking an event", || park::park(&self.database, self.process, &death)).await;
+        crate::failpoint!("park.after");
         let metrics = self.metrics.of(&death.workflow);
         let place = death.event.place;
         match parked {

@@ -32,6 +32,7 @@ pub struct Window {
     /// Being given back: nothing else is to be done.
     pub leaving: bool,
     pub told: Arc<AtomicBool>,
+    timeline: Arc<str>,
     claimed_to: i64,
     queue: VecDeque<Event>,
     /// Hand-offs that came before the claim that precedes them.
@@ -62,6 +63,7 @@ impl Window {
             releasing: false,
             leaving: false,
             told: Arc::default(),
+            timeline: Arc::clone(&delivery.timeline),
             claimed_to: delivery.claimed_to,
             queue: VecDeque::new(),
             early: Vec::new(),
@@ -156,8 +158,9 @@ impl Window {
 
     /// The first offset with an event that is neither done nor in retry.
     pub fn progress(&self) -> Progress {
-        let settled_to = self.open.keys().next().copied().unwrap_or(self.claimed_to);
-        Progress { cursor: self.cursor, epoch: self.epoch, settled_to }
+        let first_open = self.open.keys().next().copied().filter(|_| !crate::mutant!("settled-past-open-events"));
+        let settled_to = first_open.unwrap_or(self.claimed_to);
+        Progress { cursor: self.cursor, epoch: self.epoch, settled_to, timeline: Arc::clone(&self.timeline) }
     }
 
     /// Stops at the record being started: what was never sent is dropped here and given back in Postgres.
@@ -182,7 +185,8 @@ impl Window {
 
     /// Whether a releasing window can be let go.
     pub fn is_spent(&self) -> bool {
-        self.releasing && !self.leaving && !self.claiming && self.open.is_empty()
+        let all_settled = self.open.is_empty() || crate::mutant!("released-before-settled");
+        self.releasing && !self.leaving && !self.claiming && all_settled
     }
 }
 
@@ -202,6 +206,7 @@ mod tests {
             next_offset: 10,
             lease_until: Instant::now() + Duration::from_secs(1),
             in_doubt: 0,
+            timeline: "00000001".into(),
         })
     }
 

@@ -77,9 +77,13 @@ async fn exchange(
         Ok(Err(error)) => return failed(Outcome::NeverSent(error.trouble()), chain(&error)),
         Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
     };
+    let again = crate::mutant!("hidden-retry").then(|| request.clone());
     match sent(&mut fresh, request, deadline).await {
         Sent::Answered(response) => answered(fresh, response, deadline).await,
-        Sent::Failed(failure) => failure,
+        Sent::Failed(failure) => match again {
+            Some(request) => Box::pin(exchange(target, None, request, deadline)).await,
+            None => failure,
+        },
         Sent::NotTaken(_) => failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned()),
     }
 }

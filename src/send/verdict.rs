@@ -71,7 +71,7 @@ pub fn judge(outcome: &Outcome, tries: Tries, answers: &Answers, retries: &Retri
     let asked = match outcome {
         Outcome::Answered { status, retry_after } => {
             let listed = |list: &[StatusMatch]| list.iter().any(|m| m.matches(*status));
-            if listed(&answers.delivered) {
+            if listed(&answers.delivered) || (crate::mutant!("redirects-are-deliveries") && *status / 100 == 3) {
                 return Verdict::Delivered;
             }
             if listed(&answers.in_progress) {

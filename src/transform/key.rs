@@ -127,8 +127,15 @@ impl Keys {
             Some(parts) if !parts.is_empty() => parts.into_iter().flatten().collect(),
             Some(_) | None => coordinates(record, origin),
         };
-        let mut components = vec![VERSION.as_bytes().to_vec(), format.namespace.as_bytes().to_vec()];
+        let namespace = if crate::mutant!("key-without-workflow") { "" } else { &format.namespace };
+        let mut components = vec![VERSION.as_bytes().to_vec(), namespace.as_bytes().to_vec()];
+        if crate::mutant!("random-key") {
+            components.push(rand::random::<u64>().to_be_bytes().to_vec());
+        }
         for (name, value) in parts {
+            if crate::mutant!("key-without-partition") && name == "partition" {
+                continue;
+            }
             components.push(name.into_bytes());
             components.push(value);
         }

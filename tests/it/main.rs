@@ -1,6 +1,8 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
 mod config;
+mod doubt;
+mod fences;
 mod ingest;
 mod lag;
 mod postgres;

@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use oncebox::receiver::Answer;
+
 use crate::support::process::Config;
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
@@ -15,7 +17,16 @@ fn kills() -> u32 {
 }
 
 async fn survives_kills_at(seam: &str) {
-    let (topic, database, receiver) = (Topic::new(2).await, TestDatabase::new().await, TestReceiver::start().await);
+    survives_kills_with(seam, TestReceiver::start().await).await;
+}
+
+/// A receiver that fails every first attempt, so that everything passes through retry.
+async fn failing_first() -> TestReceiver {
+    TestReceiver::deciding(|seen| if seen.attempt == 1 { Answer::status(500) } else { Answer::Process }).await
+}
+
+async fn survives_kills_with(seam: &str, receiver: TestReceiver) {
+    let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let mut config = Config::new(&topic, &database, &receiver);
     // Static membership: a process that comes back gets its partitions without waiting for the old session.
     config.kafka = "group.instance.id: seam".to_owned();
@@ -97,13 +108,50 @@ async fn a_kill_before_the_settlement_loses_and_doubles_nothing() {
 }
 
 #[tokio::test]
+async fn a_kill_after_the_settlement_loses_and_doubles_nothing() {
+    survives_kills_at("settle.after").await;
+}
+
+#[tokio::test]
+async fn a_kill_during_an_assignment_loses_and_doubles_nothing() {
+    survives_kills_at("ingest.assign").await;
+}
+
+#[tokio::test]
+async fn a_kill_before_a_failure_is_settled_loses_and_doubles_nothing() {
+    survives_kills_with("settle.failure", failing_first().await).await;
+}
+
+#[tokio::test]
+async fn a_kill_while_parking_neither_loses_nor_doubles_the_dead_letter() {
+    for seam in ["park.before", "park.after"] {
+        let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+        let receiver = TestReceiver::deciding(|_| Answer::status(422)).await;
+        let config = Config::new(&topic, &database, &receiver);
+        topic.send_orders(0..20);
+        for kill in 0..kills() {
+            let mut relay = Relay::start_with(&config, &format!("{seam}={}*off->abort", kill + 1));
+            assert!(!relay.ended(PATIENCE).await.success(), "the relay was to die at {seam}");
+        }
+        let _relay = Relay::start(&config);
+        let dead = "select count(*) from oncebox.dead_letter where reason = 'rejected'";
+        eventually("all are dead", PATIENCE, async || (database.count(dead).await == 20).then_some(())).await;
+        assert_eq!(database.count("select count(*) from oncebox.done where state = 'discarded'").await, 20);
+        assert_eq!(database.count("select count(*) from oncebox.retry").await, 0);
+        assert_eq!(database.count("select sum(discarded)::bigint from oncebox.delivery").await, 20);
+    }
+}
+
+/// `ONCEBOX_RESTARTS` says how often; 3 unless told.
+#[tokio::test]
 async fn a_rolling_restart_repeats_nothing() {
     let (topic, database, receiver) = (Topic::new(3).await, TestDatabase::new().await, TestReceiver::start().await);
     let config = Config::new(&topic, &database, &receiver);
     let mut relay = Relay::start(&config);
     relay.ready().await;
     let mut sent = 0;
-    for _ in 0..3 {
+    let restarts = std::env::var("ONCEBOX_RESTARTS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    for _ in 0..restarts {
         topic.send_orders(sent..sent + 300);
         sent += 300;
         let wanted = sent as usize - 200;

@@ -1,0 +1,43 @@
+-- Evidence: every change of every row of a run, with its time and transaction. Only ever in a test's database.
+create table oncebox.chaos_audit (
+    seq bigserial primary key,
+    at timestamptz not null default clock_timestamp(),
+    xid text not null default pg_current_xact_id()::text,
+    tbl text not null,
+    op text not null,
+    old jsonb,
+    new jsonb
+);
+
+-- A row without its bytes, with its times as milliseconds beside them.
+create function oncebox.chaos_row(data jsonb) returns jsonb language sql immutable as $$
+    select (data - 'body' - 'answer') || coalesce(
+        (select jsonb_object_agg(key || '_ms', (extract(epoch from value::timestamptz) * 1000)::bigint)
+           from jsonb_each_text(data)
+          where key in ('at', 'lease_until', 'due') and value is not null), '{}')
+$$;
+
+create function oncebox.chaos_note() returns trigger language plpgsql as $$
+begin
+    insert into oncebox.chaos_audit (tbl, op, old, new)
+    values (tg_argv[0], tg_op,
+            case when tg_op <> 'INSERT' then oncebox.chaos_row(to_jsonb(old)) end,
+            case when tg_op <> 'DELETE' then oncebox.chaos_row(to_jsonb(new)) end);
+    return null;
+end
+$$;
+
+create trigger chaos_note after insert or update or delete on oncebox.cursor
+    for each row execute function oncebox.chaos_note('cursor');
+create trigger chaos_note after insert or update or delete on oncebox.delivery
+    for each row execute function oncebox.chaos_note('delivery');
+create trigger chaos_note after insert or update or delete on oncebox.retry
+    for each row execute function oncebox.chaos_note('retry');
+create trigger chaos_note after insert or update or delete on oncebox.outbox
+    for each row execute function oncebox.chaos_note('outbox');
+create trigger chaos_note after insert or update or delete on oncebox.done
+    for each row execute function oncebox.chaos_note('done');
+create trigger chaos_note after insert or update or delete on oncebox.dead_letter
+    for each row execute function oncebox.chaos_note('dead_letter');
+create trigger chaos_note after insert or update or delete on oncebox.workflow
+    for each row execute function oncebox.chaos_note('workflow');

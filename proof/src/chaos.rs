@@ -1,0 +1,223 @@
+//! One run: start everything, load and faults together, heal, wait until quiet, collect the evidence, check it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio_postgres::NoTls;
+
+use crate::check;
+use crate::evidence::{Audit, Flow, Log, Meta, TableRow, now};
+use crate::load::{self, Load};
+use crate::nemesis::World;
+use crate::plan;
+use crate::proxy::Proxy;
+use crate::receiver::Receiver;
+use crate::relay::Settings;
+use crate::servers::{CLUSTER, Kafka, Postgres, local};
+use crate::topic;
+
+const TOPIC: &str = "chaos.orders";
+const PARTITIONS: i32 = 6;
+const RELAYS: usize = 2;
+const DRAIN_LIMIT: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Flags {
+    /// Which run; the same seed brings the same faults in the same order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A run of two minutes instead of ten.
+    #[arg(long)]
+    short: bool,
+    /// How often the whole list of faults comes.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// Records to produce; 100,000 for a full round, 6,000 for a short one.
+    #[arg(long)]
+    events: Option<u64>,
+    /// The binary under test.
+    #[arg(long, default_value = "target/debug/oncebox")]
+    binary: PathBuf,
+    /// Where Kafka's jars are.
+    #[arg(long, default_value = "target/dev/kafka/lib")]
+    jars: PathBuf,
+    /// Where the evidence goes.
+    #[arg(long, default_value = "target/chaos")]
+    out: PathBuf,
+}
+
+fn flows() -> Vec<Flow> {
+    let flow = |id: &str, envelope: &str, concurrency| Flow {
+        id: id.to_owned(),
+        event_type: "OrderChanged".to_owned(),
+        envelope: envelope.to_owned(),
+        concurrency,
+        max_attempts: 1_000,
+    };
+    vec![flow("orders-keyed", "keyed", 32), flow("orders-bare", "none", 16)]
+}
+
+pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
+    let folder = std::path::absolute(flags.out.join(format!("seed-{}", flags.seed)))?;
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    let (mut world, mut meta) = start(flags, &folder).await?;
+    let events = flags.events.unwrap_or(if flags.short { 6_000 } else { 100_000 * u64::from(flags.rounds) });
+    let rate = if flags.short { 100 } else { 230 };
+    let plan = load::Plan { topic: TOPIC.to_owned(), events, rate, seed: flags.seed };
+    let mut load = Load::start(&world.settings.brokers, &folder.join("produced.jsonl"), plan)?;
+    let steps = plan::plan(flags.seed, flags.short, flags.rounds);
+    println!("chaos: seed {}, {events} records, {} faults, evidence in {}", flags.seed, steps.len(), folder.display());
+    let mut random = StdRng::seed_from_u64(flags.seed);
+    let began = Instant::now();
+    for (number, step) in steps.iter().enumerate() {
+        println!("{:>5}s  {:>3}/{}  {}", began.elapsed().as_secs(), number + 1, steps.len(), step.fault.name());
+        world.suffer(*step, &mut random).await.with_context(|| step.fault.name())?;
+    }
+    while !load.is_done() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tokio::task::spawn_blocking(move || load.stop()).await?;
+    world.heal()?;
+    meta.healed = now();
+    println!("{:>5}s  healed; waiting until nothing is left", began.elapsed().as_secs());
+    meta.quiet = quiet(&world).await?;
+    meta.failovers.clone_from(&world.failovers);
+    collect(&mut world, &meta, &folder).await?;
+    let exits = world.exits;
+    drop(world);
+    let (case, report) = check::check(&folder)?;
+    println!("relays that ended by themselves: {exits}");
+    println!("{}", check::summary(&case, &report));
+    if report.violations.is_empty() {
+        // The servers' own folders are large and prove nothing.
+        for entry in std::fs::read_dir(&folder)?.flatten().filter(|entry| entry.path().is_dir()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(report.violations.is_empty())
+}
+
+async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let kafka = Kafka::start(&folder.join("kafka"), &std::path::absolute(&flags.jars)?, listener.local_addr()?)?;
+    let kafka_proxy = Proxy::start_on(listener, local(kafka.port))?;
+    let primary = Postgres::init(&folder.join("postgres-0"))?;
+    let postgres_proxy = Proxy::start(local(primary.port)).await?;
+    let replication = Proxy::start(local(primary.port)).await?;
+    let receiver = Receiver::start(&folder.join("receiver.jsonl")).await?;
+    let receiver_proxy = Proxy::start(receiver.address).await?;
+    let brokers = kafka_proxy.address.to_string();
+    topic::create(&brokers, TOPIC, PARTITIONS).await?;
+    let canary = format!("canary-{:016x}", flags.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let settings = Settings {
+        binary: std::path::absolute(&flags.binary)?,
+        folder: folder.to_owned(),
+        brokers,
+        database: format!("postgresql://oncebox@{}/postgres", postgres_proxy.address),
+        receiver: format!("http://{}/events", receiver_proxy.address),
+        topic: TOPIC.to_owned(),
+        flows: flows(),
+        canary: canary.clone(),
+    };
+    settings.migrate()?;
+    client(&primary).await?.batch_execute(include_str!("audit.sql")).await.context("audit.sql")?;
+    let standby = primary.standby(&folder.join("postgres-1"), replication.address.port())?;
+    let meta = Meta {
+        seed: flags.seed,
+        cluster: CLUSTER.to_owned(),
+        topic: TOPIC.to_owned(),
+        topic_id: kafka.topic_id(TOPIC)?,
+        workflows: settings.flows.clone(),
+        started: now(),
+        healed: 0,
+        quiet: None,
+        failovers: Vec::new(),
+        canary,
+    };
+    let mut world = World {
+        settings,
+        relays: Vec::new(),
+        kafka,
+        primary,
+        standby: Some(standby),
+        receiver,
+        kafka_proxy,
+        postgres_proxy,
+        receiver_proxy,
+        replication,
+        partitions: PARTITIONS,
+        failovers: Vec::new(),
+        log: Log::create(&folder.join("nemesis.jsonl"))?,
+        started: 0,
+        exits: 0,
+    };
+    for _ in 0..RELAYS {
+        world.start_relay()?;
+    }
+    Ok((world, meta))
+}
+
+/// A connection past all proxies.
+async fn client(server: &Postgres) -> anyhow::Result<tokio_postgres::Client> {
+    let url = format!("postgresql://oncebox@127.0.0.1:{}/postgres", server.port);
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// Waits until all is read and nothing waits; answers when.
+async fn quiet(world: &World) -> anyhow::Result<Option<i64>> {
+    let began = Instant::now();
+    let client = client(&world.primary).await?;
+    while began.elapsed() < DRAIN_LIMIT {
+        let ends = topic::ends(&world.settings.brokers, TOPIC)?;
+        let mut read = true;
+        for (partition, end) in ends {
+            let query = "select count(*) from oncebox.cursor where partition = $1 and next_offset >= $2";
+            let count: i64 = client.query_one(query, &[&partition, &end]).await?.get(0);
+            read &= count == world.settings.flows.len() as i64 || end == 0;
+        }
+        let waiting = "select (select count(*) from oncebox.retry)
+                            + (select count(*) from oncebox.outbox as o where not exists (
+                                select 1 from oncebox.done as d where d.cursor = o.cursor
+                                   and d.record_offset = o.record_offset and d.event_index = o.event_index
+                                   and d.generation = o.generation and d.day = o.day))";
+        let waiting: i64 = client.query_one(waiting, &[]).await?.get(0);
+        if read && waiting == 0 {
+            return Ok(Some(now()));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(None)
+}
+
+/// Stops the relays and writes down what the database and the topic hold.
+async fn collect(world: &mut World, meta: &Meta, folder: &Path) -> anyhow::Result<()> {
+    for mut relay in world.relays.drain(..) {
+        tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await?;
+    }
+    std::fs::write(folder.join("meta.json"), serde_json::to_string_pretty(meta)?)?;
+    let client = client(&world.primary).await?;
+    let log = Log::create(&folder.join("audit.jsonl"))?;
+    let query = "select seq, (extract(epoch from at) * 1000)::bigint, xid, tbl, op, old, new from oncebox.chaos_audit";
+    for row in client.query(query, &[]).await? {
+        log.write(&Audit {
+            seq: row.get(0),
+            at: row.get(1),
+            xid: row.get(2),
+            table: row.get(3),
+            op: row.get(4),
+            old: row.get(5),
+            new: row.get(6),
+        });
+    }
+    let log = Log::create(&folder.join("tables.jsonl"))?;
+    for row in client.query(include_str!("tables.sql"), &[]).await? {
+        log.write(&TableRow { table: row.get(0), row: serde_json::from_str(row.get(1))? });
+    }
+    topic::dump(&world.kafka, TOPIC, folder)
+}

@@ -1,0 +1,45 @@
+//! `oncebox-proof`: runs the relay under faults, and checks what happened against what was promised.
+//!
+//! Files in reading order: `plan` (which faults), `nemesis` (how), `servers`, `proxy`, `receiver`, `load`, `relay` (who
+//! takes part), `evidence` (what they leave behind), `check` (what is made of it), `chaos` (one run from start to verdict).
+
+mod chaos;
+mod check;
+mod evidence;
+mod load;
+mod nemesis;
+mod plan;
+mod proxy;
+mod receiver;
+mod relay;
+mod servers;
+mod topic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "oncebox-proof", about = "Runs Oncebox under faults and checks what happened.")]
+enum Arguments {
+    /// One run with faults, checked.
+    Chaos(chaos::Flags),
+    /// Check a folder of evidence again.
+    Check {
+        /// What a run left behind.
+        folder: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let held = match Arguments::parse() {
+        Arguments::Chaos(flags) => tokio::runtime::Runtime::new()?.block_on(chaos::run(&flags))?,
+        Arguments::Check { folder } => {
+            let (case, report) = check::check(&folder)?;
+            println!("{}", check::summary(&case, &report));
+            report.violations.is_empty()
+        }
+    };
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

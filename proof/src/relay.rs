@@ -1,0 +1,134 @@
+//! The relays under test: processes of the real binary, each with its log.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use crate::evidence::Flow;
+use crate::servers::{free_port, signal};
+
+pub struct Settings {
+    pub binary: PathBuf,
+    pub folder: PathBuf,
+    pub brokers: String,
+    pub database: String,
+    pub receiver: String,
+    pub topic: String,
+    pub flows: Vec<Flow>,
+    pub canary: String,
+}
+
+impl Settings {
+    pub fn yaml(&self, port: u16) -> String {
+        let mut text = format!(
+            "kafka:\n  brokers: {}\n  groupPrefix: chaos\n  properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500}}\n\
+             postgres: {{url: \"{}\", tls: {{mode: disable}}}}\nadmin: {{listen: \"127.0.0.1:{port}\"}}\n\
+             egress: {{allow: [127.0.0.0/8]}}\nshutdownGrace: 20s\nworkflows:\n",
+            self.brokers, self.database
+        );
+        for flow in &self.flows {
+            text.push_str(&format!(
+                "  - id: {id}\n    source: {{topics: [{topic}]}}\n    filter: .keep\n\
+                 \x20   transform: 'range(.fan) as $i | [.n, $i, .pad, .refuse]'\n    eventType: {kind}\n\
+                 \x20   endpoint:\n      url: {url}\n      timeout: 1500ms\n      headers: {{x-secret: \"${{CANARY}}\"}}\n\
+                 \x20   delivery:\n      guarantee: exactly-once\n      envelope: {envelope}\n      lease: 4s\n\
+                 \x20     concurrency: {concurrency}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}}}\n",
+                id = flow.id,
+                topic = self.topic,
+                kind = flow.event_type,
+                url = self.receiver,
+                envelope = flow.envelope,
+                concurrency = flow.concurrency,
+                attempts = flow.max_attempts,
+            ));
+        }
+        text
+    }
+
+    fn command(&self, verb: &str, config: &Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg(verb).arg("--config").arg(config).env("CANARY", &self.canary);
+        command
+    }
+
+    pub fn migrate(&self) -> anyhow::Result<()> {
+        let config = self.folder.join("migrate.yaml");
+        std::fs::write(&config, self.yaml(free_port()?))?;
+        let output = self.command("migrate", &config).output().context("oncebox migrate")?;
+        anyhow::ensure!(output.status.success(), "migrate: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
+pub struct Relay {
+    pub name: String,
+    config: PathBuf,
+    child: Option<Child>,
+}
+
+impl Relay {
+    pub fn start(settings: &Settings, name: &str) -> anyhow::Result<Self> {
+        let config = settings.folder.join(format!("{name}.yaml"));
+        std::fs::write(&config, settings.yaml(free_port()?))?;
+        let mut relay = Self { name: name.to_owned(), config, child: None };
+        relay.run(settings)?;
+        Ok(relay)
+    }
+
+    pub fn run(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(settings.folder.join(format!("{}.log", self.name)))?;
+        let child = settings
+            .command("run", &self.config)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("starting a relay")?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        if let Some(child) = &self.child {
+            signal(child.id(), name);
+        }
+    }
+
+    /// Whether it is still there; one that ended by itself is started again by whoever asks.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_none()))
+    }
+
+    /// Asks it to end, and answers whether it did so in time and without complaint.
+    pub fn stop(&mut self, limit: Duration) -> bool {
+        self.signal("TERM");
+        let deadline = Instant::now() + limit;
+        while let Some(child) = &mut self.child {
+            if let Ok(Some(status)) = child.try_wait() {
+                self.child = None;
+                return status.success();
+            }
+            if Instant::now() > deadline {
+                self.kill();
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,220 @@
+//! The reading side as a model, every interleaving of it: two processes, one partition, commits whose answer is lost, and
+//! a standby that takes over without the last commits.
+//!
+//! What must hold: a record is stored once, none is passed over. Each guard is shown to be needed by taking it away.
+
+use stateright::{Checker, Model, Property};
+
+const RECORDS: u8 = 3;
+
+/// The cursor's row, and how often each record was stored.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Database {
+    next: u8,
+    owner: Option<usize>,
+    epoch: u8,
+    stored: [u8; RECORDS as usize],
+}
+
+/// What a process believes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Process {
+    /// The epoch it took the cursor under; nothing when it does not read.
+    holds: Option<u8>,
+    position: u8,
+    /// A batch on its way: where it begins and where it ends.
+    batch: Option<(u8, u8)>,
+    /// Its answer was lost.
+    unknown: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    database: Database,
+    standby: Database,
+    failovers: u8,
+    processes: [Process; 2],
+    fenced: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Action {
+    Take(usize),
+    Read(usize),
+    Append(usize),
+    /// The append is carried out, or not; either way no answer comes.
+    AppendUnanswered(usize, bool),
+    Resolve(usize),
+    Crash(usize),
+    Replicate,
+    FailOver,
+}
+
+#[derive(Clone)]
+struct Protocol {
+    compares_offset: bool,
+    compares_epoch: bool,
+    resolves: bool,
+    max_epoch: u8,
+}
+
+impl Protocol {
+    const WHOLE: Self = Self { compares_offset: true, compares_epoch: true, resolves: true, max_epoch: 4 };
+
+    /// One statement: the rows hang on the cursor's move.
+    fn append(&self, database: &mut Database, process: usize, epoch: u8, (from, to): (u8, u8)) -> bool {
+        let owns = database.owner == Some(process) && database.epoch == epoch;
+        if (self.compares_epoch && !owns) || (self.compares_offset && database.next != from) {
+            return false;
+        }
+        (from..to).for_each(|record| database.stored[usize::from(record)] += 1);
+        database.next = if self.compares_offset { to } else { database.next.max(to) };
+        true
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let database = Database { next: 0, owner: None, epoch: 0, stored: [0; RECORDS as usize] };
+        vec![State { standby: database.clone(), database, failovers: 0, processes: Default::default(), fenced: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (number, process) in state.processes.iter().enumerate() {
+            if state.database.epoch < self.max_epoch {
+                actions.push(Action::Take(number));
+            }
+            if process.holds.is_some() && process.batch.is_none() && process.position < RECORDS {
+                actions.push(Action::Read(number));
+            }
+            if process.batch.is_some() {
+                match process.unknown {
+                    true => actions.push(Action::Resolve(number)),
+                    false => actions.extend([
+                        Action::Append(number),
+                        Action::AppendUnanswered(number, true),
+                        Action::AppendUnanswered(number, false),
+                    ]),
+                }
+            }
+            if *process != Process::default() {
+                actions.push(Action::Crash(number));
+            }
+        }
+        if state.standby != state.database {
+            actions.push(Action::Replicate);
+        }
+        if state.failovers == 0 {
+            actions.push(Action::FailOver);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        let database = &mut state.database;
+        match action {
+            Action::Take(number) => {
+                // Above the clock in the product, so that no failover brings an epoch back.
+                database.epoch += 1 + last.failovers;
+                database.owner = Some(number);
+                state.processes[number] =
+                    Process { holds: Some(database.epoch), position: database.next, ..Process::default() };
+            }
+            Action::Read(number) => {
+                let process = &mut state.processes[number];
+                process.batch = Some((process.position, process.position + 1));
+                process.position += 1;
+            }
+            Action::Append(number) => {
+                let (epoch, batch) = (last.processes[number].holds?, last.processes[number].batch?);
+                let stored = self.append(database, number, epoch, batch);
+                state.processes[number].batch = None;
+                if !stored {
+                    state.fenced = true;
+                    state.processes[number] = Process::default();
+                }
+            }
+            Action::AppendUnanswered(number, carried_out) => {
+                let (epoch, batch) = (last.processes[number].holds?, last.processes[number].batch?);
+                if carried_out {
+                    self.append(database, number, epoch, batch);
+                }
+                state.processes[number].unknown = true;
+            }
+            Action::Resolve(number) => {
+                let process = &mut state.processes[number];
+                let (from, to) = process.batch?;
+                process.unknown = false;
+                let owns = database.owner == Some(number) && Some(database.epoch) == process.holds;
+                if !self.resolves {
+                    // A guess: it was stored.
+                    process.batch = None;
+                } else if owns && database.next == to {
+                    process.batch = None;
+                } else if !(owns && database.next == from) {
+                    *process = Process::default();
+                }
+            }
+            Action::Crash(number) => state.processes[number] = Process::default(),
+            Action::Replicate => state.standby = state.database.clone(),
+            Action::FailOver => {
+                state.database = state.standby.clone();
+                state.failovers += 1;
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no record is stored twice", |_, state: &State| {
+                state.database.stored.iter().all(|n| *n <= 1)
+            }),
+            Property::always("no record is passed over", |_, state: &State| {
+                (0..state.database.next).all(|record| state.database.stored[usize::from(record)] >= 1)
+            }),
+            Property::always("nothing is stored past the cursor", |_, state: &State| {
+                (state.database.next..RECORDS).all(|record| state.database.stored[usize::from(record)] == 0)
+            }),
+            Property::sometimes("everything is stored", |_, state: &State| state.database.next == RECORDS),
+            Property::sometimes("a stale process is fenced", |_, state: &State| state.fenced),
+            Property::sometimes("everything is stored after a failover", |_, state: &State| {
+                state.failovers > 0 && state.database.next == RECORDS
+            }),
+        ]
+    }
+}
+
+fn broken(protocol: Protocol) -> Vec<&'static str> {
+    let checker = protocol.checker().threads(2).spawn_bfs().join();
+    let mut found: Vec<&'static str> = checker.discoveries().into_keys().collect();
+    found.retain(|name| name.starts_with("no"));
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn the_whole_protocol_loses_and_doubles_nothing_in_any_interleaving() {
+    let checker = Protocol::WHOLE.checker().threads(2).spawn_bfs().join();
+    println!("cursor model: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+#[test]
+fn without_comparing_the_offset_records_are_doubled_or_lost() {
+    assert!(!broken(Protocol { compares_offset: false, ..Protocol::WHOLE }).is_empty());
+}
+
+#[test]
+fn without_comparing_offset_and_epoch_a_stale_process_writes() {
+    let protocol = Protocol { compares_offset: false, compares_epoch: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"no record is stored twice"));
+}
+
+#[test]
+fn guessing_that_an_unanswered_commit_was_made_loses_records() {
+    assert!(!broken(Protocol { resolves: false, compares_offset: false, ..Protocol::WHOLE }).is_empty());
+}

@@ -1,0 +1,79 @@
+//! Seeded bugs: each is a mistake that somebody could make, and that some test must catch. `make mutants` switches them
+//! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No other build has this file.
+
+/// A mistake in a statement: its name, a piece of the right text, and the wrong one.
+const IN_SQL: [(&str, &str, &str); 10] = [
+    (
+        "no-compare-and-swap",
+        "c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected",
+        "c.next_offset <= b.next_offset",
+    ),
+    (
+        "no-owner-epoch",
+        "c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected",
+        "c.next_offset = b.expected",
+    ),
+    (
+        "rows-apart-from-cursor",
+        "join moved on moved.id = e.cursor",
+        "join oncebox.cursor as moved on moved.id = e.cursor",
+    ),
+    (
+        "dead-letters-dropped",
+        "      join moved on moved.id = d.cursor\n     cross join durable\n),\ndiscarded",
+        "      join moved on false\n     cross join durable\n),\ndiscarded",
+    ),
+    (
+        "late-failure-of-a-first-attempt",
+        "join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $11",
+        "join locked on locked.cursor = f.cursor and $11 is not null",
+    ),
+    ("late-failure-of-a-retry", "where r.fence = mine.fence", "where mine.fence is not null"),
+    ("park-under-any-fence", "and $10 and r.fence = $9", "and $10"),
+    (
+        "nothing-rescued",
+        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4\n       and not exists (\n           select 1 from oncebox.done",
+        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $3 and $4 > 0\n       and not exists (\n           select 1 from oncebox.done",
+    ),
+    (
+        "no-timeline",
+        "and mine.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
+        "and mine.timeline is not null",
+    ),
+    (
+        "done-twice",
+        "on conflict do nothing\n returning cursor, record_offset, event_index, generation, body_bytes",
+        "on conflict (cursor, record_offset, event_index, generation, day) do update set at = clock_timestamp()\n returning cursor, record_offset, event_index, generation, body_bytes",
+    ),
+];
+
+pub fn is_on(name: &str) -> bool {
+    std::env::var("ONCEBOX_MUTANT").is_ok_and(|chosen| chosen == name)
+}
+
+/// A statement with its mistake, if the one that is on has to do with it.
+pub fn in_sql(text: &str) -> String {
+    let chosen = std::env::var("ONCEBOX_MUTANT").unwrap_or_default();
+    match IN_SQL.iter().find(|(name, _, _)| *name == chosen) {
+        Some((_, right, wrong)) => text.replace(right, wrong),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_finds_its_statement() {
+        let mut texts = String::new();
+        for folder in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/sql")).unwrap().flatten() {
+            for file in std::fs::read_dir(folder.path()).unwrap().flatten() {
+                texts.push_str(&std::fs::read_to_string(file.path()).unwrap());
+            }
+        }
+        for (name, right, _) in IN_SQL {
+            assert!(texts.contains(right), "{name}: `{right}` is in no statement");
+        }
+    }
+}
