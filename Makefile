@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams chaos clean
+.PHONY: help up down demo test lint kill-seams restarts chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repea
 	@dev/services.sh fetch
 	@cargo build --quiet --workspace
 	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS)
+
+restarts: ## 20 rolling restarts in a row under load: no request twice
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_RESTARTS=20 cargo test --features failpoints --test it -- a_rolling_restart_repeats_nothing
+
+mutants: ## seeded bugs, one at a time: the tests must catch each
+	@dev/toolchain.sh
+	@dev/services.sh up
+	@dev/mutants.sh
 
 lint: ## formatting and clippy only
 	cargo fmt --all --check

@@ -142,6 +142,35 @@ async fn a_kill_while_parking_neither_loses_nor_doubles_the_dead_letter() {
     }
 }
 
+#[tokio::test]
+async fn a_kill_repeats_no_more_than_what_was_in_flight_under_the_same_key_and_bytes() {
+    let (topic, database) = (Topic::new(3).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|_| Answer::After(std::time::Duration::from_millis(20), Box::new(Answer::Process)))
+            .await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery.push_str("\n      concurrency: 8");
+    config.kafka = "group.instance.id: one".to_owned();
+    let orders = 1_000;
+    topic.send_orders(0..orders);
+    for kill in 1..=kills() {
+        let relay = Relay::start(&config);
+        let under_way = (orders * kill / (kills() + 1)) as usize;
+        eventually("work is under way", PATIENCE, async || (receiver.applied() > under_way).then_some(())).await;
+        relay.signal(9);
+    }
+    let _relay = Relay::start(&config);
+    eventually("every order is applied", PATIENCE, async || (receiver.applied() == orders as usize).then_some(()))
+        .await;
+    // At most twice the concurrency each time: requests under way, and outcomes not yet written down.
+    let repeats = receiver.lines().len() - orders as usize;
+    assert!(repeats <= (kills() * 2 * 8) as usize, "{repeats} repeats in {} kills", kills());
+    let mut first: HashMap<String, String> = HashMap::new();
+    for line in receiver.lines() {
+        assert_eq!(*first.entry(line.key.clone()).or_insert_with(|| line.digest.clone()), line.digest);
+    }
+}
+
 /// `ONCEBOX_RESTARTS` says how often; 3 unless told.
 #[tokio::test]
 async fn a_rolling_restart_repeats_nothing() {

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Switches seeded bugs on, one at a time, and runs the smallest part of the tests that must catch each. One build.
+# The last line is `mutants: caught=N of=N`; a mutant that survives means that a test is missing.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source target/dev/env
+out=target/mutants.log
+: >"$out"
+
+# mutant | test target | filter
+mutants=(
+  "no-compare-and-swap|it|a_reader_that_lost_its_cursor_stores_nothing"
+  "no-owner-epoch|it|a_reader_that_lost_its_cursor_stores_nothing"
+  "rows-apart-from-cursor|it|a_reader_that_lost_its_cursor_stores_nothing"
+  "failed-commit-taken-for-made|it|a_commit_that_fails_is_made_again_and_nothing_is_lost"
+  "topic-by-name|it|a_topic_created_again_with_a_longer_log_halts"
+  "lost-offsets-ignored|it|retention_past_the_cursor_halts_and_an_operator_ends_the_halt"
+  "new-partition-at-end|it|a_partition_added_under_load_is_read_from_its_beginning"
+  "random-key|keys|"
+  "key-without-workflow|keys|"
+  "key-without-partition|keys|"
+  "late-failure-of-a-first-attempt|it|a_failure_under_a_lost_right_changes_nothing"
+  "late-failure-of-a-retry|it|a_failure_under_a_lost_right_changes_nothing"
+  "park-under-any-fence|it|nobody_parks_an_event_under_a_lost_right"
+  "done-twice|it|a_late_delivery_counts_once_and_an_end_never_changes"
+  "no-check-before-sending|it|a_retry_whose_lease_ran_out_before_it_was_sent_is_not_sent"
+  "lease-shorter-than-timeout|it|each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed"
+  "released-before-settled|lib|a_release_gives_back_whole_records_that_were_never_sent"
+  "settled-past-open-events|lib|settled_to_never_passes_an_unsettled_event"
+  "redirects-are-deliveries|lib|only_2xx_is_delivered_and_redirects_are_failures"
+  "hidden-retry|it|every_answer_means_what_the_table_says"
+  "dead-letters-dropped|it|records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on"
+  "nothing-rescued|it|a_kill_after_the_receiver_accepted_loses_and_doubles_nothing"
+  "no-timeline|chaos|"
+)
+
+run() { # mutant, target, filter
+  if [ "$2" = chaos ]; then
+    ONCEBOX_MUTANT=$1 target/debug/oncebox-proof chaos --short --seed 1 --out target/mutant-chaos
+  elif [ "$2" = lib ]; then
+    ONCEBOX_MUTANT=$1 cargo test --quiet --features failpoints,mutants --lib -- "$3"
+  else
+    ONCEBOX_MUTANT=$1 cargo test --quiet --features failpoints,mutants --test "$2" -- "$3"
+  fi >>"$out" 2>&1
+}
+
+cargo build --quiet --workspace --features failpoints,mutants || exit 1
+cargo test --quiet --no-run --features failpoints,mutants >>"$out" 2>&1 || exit 1
+# Every part passes without a mutant; otherwise failing proves nothing.
+while IFS='|' read -r target filter; do
+  if ! run none "$target" "$filter"; then
+    echo "mutants: $target $filter fails without any mutant; see $out"
+    exit 1
+  fi
+done < <(printf '%s\n' "${mutants[@]}" | cut -d'|' -f2- | sort -u)
+
+caught=0
+for line in "${mutants[@]}"; do
+  IFS='|' read -r name target filter <<<"$line"
+  if run "$name" "$target" "$filter"; then
+    echo "survived  $name"
+  else
+    echo "caught    $name   by $target ${filter:-(all)}"
+    caught=$((caught + 1))
+  fi
+done
+rm -rf target/mutant-chaos
+echo "mutants: caught=$caught of=${#mutants[@]}"
+[ "$caught" = "${#mutants[@]}" ]
