@@ -86,6 +86,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     println!("{:>5}s  healed; waiting until nothing is left", began.elapsed().as_secs());
     meta.quiet = quiet(&world).await?;
     meta.failovers.clone_from(&world.failovers);
+    meta.decoyed = world.receiver.decoyed();
     collect(&mut world, &meta, &folder).await?;
     let exits = world.exits;
     drop(world);
@@ -136,6 +137,7 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
         healed: 0,
         quiet: None,
         failovers: Vec::new(),
+        decoyed: 0,
         canary,
     };
     let mut world = World {
@@ -152,6 +154,7 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
         partitions: PARTITIONS,
         failovers: Vec::new(),
         log: Log::create(&folder.join("nemesis.jsonl"))?,
+        samples: Log::create(&folder.join("samples.jsonl"))?,
         started: 0,
         exits: 0,
     };

@@ -9,6 +9,7 @@
 //! | `audit.jsonl` | triggers in the database: every change of every row, with its transaction |
 //! | `tables.jsonl` | the rows at the end |
 //! | `nemesis.jsonl` | each fault, when it began and ended |
+//! | `samples.jsonl` | what each relay used, before each fault |
 //! | `*.log` | the relays |
 
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub struct Meta {
     pub quiet: Option<i64>,
     /// Promotions of a standby that lacked the last commits.
     pub failovers: Vec<Failover>,
+    /// Connections to the address that redirects name, which nobody may follow.
+    pub decoyed: u64,
     /// A text that stands in the relay's configuration as a secret and nowhere else.
     pub canary: String,
 }
@@ -141,6 +144,15 @@ pub struct Fault {
     pub target: String,
     /// `begin`, `end` or `once`.
     pub phase: String,
+}
+
+/// What a relay used at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    pub at: i64,
+    pub relay: String,
+    pub rss_kib: u64,
+    pub open_files: usize,
 }
 
 /// A file that lines are appended to, each whole.

@@ -36,6 +36,7 @@ pub struct World {
     pub partitions: i32,
     pub failovers: Vec<Failover>,
     pub log: Log,
+    pub samples: Log,
     /// Relays so far, for their names.
     pub started: u32,
     /// Those that ended without having been told to.
@@ -79,6 +80,7 @@ impl World {
 
     pub async fn suffer(&mut self, step: Step, random: &mut StdRng) -> anyhow::Result<()> {
         self.supervise()?;
+        self.relays.iter().filter_map(Relay::sample).for_each(|sample| self.samples.write(&sample));
         let fault = step.fault;
         let victim = random.random_range(0..self.relays.len());
         let name = self.relays[victim].name.clone();

@@ -43,6 +43,8 @@ pub const MOODS: [Mood; 7] =
 pub struct Receiver {
     pub address: SocketAddr,
     mood: Arc<Mutex<Mood>>,
+    /// Connections to the address that redirects name.
+    decoyed: Arc<AtomicU64>,
 }
 
 struct Shared {
@@ -50,6 +52,7 @@ struct Shared {
     mood: Arc<Mutex<Mood>>,
     seen: Mutex<HashSet<String>>,
     started: AtomicU64,
+    elsewhere: String,
 }
 
 impl Receiver {
@@ -57,11 +60,19 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let mood = Arc::new(Mutex::new(Mood::Fair));
+        let (decoy, decoyed) = (TcpListener::bind("127.0.0.1:0").await?, Arc::new(AtomicU64::new(0)));
+        let (elsewhere, hits) = (format!("http://{}/", decoy.local_addr()?), Arc::clone(&decoyed));
+        tokio::spawn(async move {
+            while decoy.accept().await.is_ok() {
+                hits.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         let shared = Arc::new(Shared {
             log: Log::create(log)?,
             mood: Arc::clone(&mood),
             seen: Mutex::default(),
             started: AtomicU64::new(0),
+            elsewhere,
         });
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -70,7 +81,11 @@ impl Receiver {
                 tokio::spawn(async move { while shared.serve(&mut stream).await.is_ok_and(|keep| keep) {} });
             }
         });
-        Ok(Self { address, mood })
+        Ok(Self { address, mood, decoyed })
+    }
+
+    pub fn decoyed(&self) -> u64 {
+        self.decoyed.load(Ordering::SeqCst)
     }
 
     pub fn set(&self, mood: Mood) {
@@ -132,7 +147,7 @@ fn plain(status: u16, more: &str) -> Vec<u8> {
 }
 
 impl Plan {
-    fn new(mood: Mood, refuse: bool, dice: u64) -> Self {
+    fn new(mood: Mood, refuse: bool, dice: u64, elsewhere: &str) -> Self {
         let now = Duration::ZERO;
         let plan = |name, processes, wait, status, answer, keep| Self { name, processes, wait, status, answer, keep };
         if refuse {
@@ -153,7 +168,7 @@ impl Plan {
                 plan("endless", true, now, 200, answer, false)
             }
             Mood::Garbled => match dice % 5 {
-                0 => plan("redirected", false, now, 302, plain(302, "location: http://127.0.0.1:1/\r\n"), true),
+                0 => plan("redirected", false, now, 302, plain(302, &format!("location: {elsewhere}\r\n")), true),
                 1 => plan("status 599", false, now, 599, plain(599, ""), true),
                 2 => plan("two lengths", false, now, 500, plain(500, "content-length: 7\r\n"), false),
                 3 => plan("no HTTP", false, now, 0, b"SSH-2.0-nothing\r\n".to_vec(), false),
@@ -179,7 +194,7 @@ impl Shared {
         let digest = Sha256::digest(&request.body);
         let attempt = request.header("oncebox-attempt").parse().unwrap_or(0);
         let dice = (u64::from(digest[0]) << 8) + u64::from(digest[1]) + 7 * u64::from(attempt);
-        let plan = Plan::new(mood, refuse, dice);
+        let plan = Plan::new(mood, refuse, dice, &self.elsewhere);
         let key = request.header("idempotency-key").trim_matches('"').to_owned();
         let applied = plan.processes && self.seen.lock().expect("no holder panics").insert(key.clone());
         self.log.write(&Received {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::evidence::Flow;
+use crate::evidence::{Flow, Sample, now};
 use crate::servers::{free_port, signal};
 
 pub struct Settings {
@@ -35,7 +35,7 @@ impl Settings {
                  \x20   transform: 'range(.fan) as $i | [.n, $i, .pad, .refuse]'\n    eventType: {kind}\n\
                  \x20   endpoint:\n      url: {url}\n      timeout: 1500ms\n      headers: {{x-secret: \"${{CANARY}}\"}}\n\
                  \x20   delivery:\n      guarantee: exactly-once\n      envelope: {envelope}\n      lease: 4s\n\
-                 \x20     concurrency: {concurrency}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}}}\n",
+                 \x20     concurrency: {concurrency}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
                 id = flow.id,
                 topic = self.topic,
                 kind = flow.event_type,
@@ -101,6 +101,16 @@ impl Relay {
         if let Some(child) = &self.child {
             signal(child.id(), name);
         }
+    }
+
+    /// What it uses now.
+    pub fn sample(&self) -> Option<Sample> {
+        let pid = self.child.as_ref()?.id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let rss_kib = rss.split_whitespace().next()?.parse().ok()?;
+        let open_files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+        Some(Sample { at: now(), relay: self.name.clone(), rss_kib, open_files })
     }
 
     /// Whether it is still there; one that ended by itself is started again by whoever asks.

@@ -65,11 +65,18 @@ parked as (
       join moved on moved.id = d.cursor
      cross join durable
 ),
+counted as materialized (
+    select v.cursor, moved.dead
+      from oncebox.delivery as v
+      join moved on moved.id = v.cursor and moved.dead > 0
+     order by v.cursor
+       for update of v
+),
 discarded as (
     update oncebox.delivery as v
-       set discarded = v.discarded + moved.dead
-      from moved
-     where v.cursor = moved.id and moved.dead > 0
+       set discarded = v.discarded + counted.dead
+      from counted
+     where v.cursor = counted.cursor
 ),
 noted as (
     insert into oncebox.ledger

@@ -70,6 +70,10 @@ impl Loop<'_> {
         }
         let mut expected = batch.expected;
         for record in batch.records {
+            // What is left of the batch is read again by whoever comes next.
+            if holding.is_lost() || *self.signals.stopping.borrow() {
+                return;
+            }
             let (offset, next) = (record.offset, record.offset + 1);
             let note =
                 cursor::suspect(&self.shared.database, (holding.cursor, holding.epoch), self.shared.process, expected);

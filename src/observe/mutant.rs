@@ -20,8 +20,8 @@ const IN_SQL: [(&str, &str, &str); 10] = [
     ),
     (
         "dead-letters-dropped",
-        "      join moved on moved.id = d.cursor\n     cross join durable\n),\ndiscarded",
-        "      join moved on false\n     cross join durable\n),\ndiscarded",
+        "      join moved on moved.id = d.cursor\n     cross join durable\n),\ncounted",
+        "      join moved on false\n     cross join durable\n),\ncounted",
     ),
     (
         "late-failure-of-a-first-attempt",

@@ -17,14 +17,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::evidence::{
-    Answered, Audit, Dumped, Failover, Fault, Flow, Meta, Produced, Received, ReceiverLine, TableRow, count_faults,
-    read,
+    Answered, Audit, Dumped, Failover, Fault, Flow, Meta, Produced, Received, ReceiverLine, Sample, TableRow,
+    count_faults, read,
 };
 
 /// Every invariant that is checked, in the report's order.
-const IDS: [&str; 23] = [
+const IDS: [&str; 25] = [
     "K0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "ALO-1",
-    "ALO-2", "ALO-3", "IDK-1", "L1", "S2",
+    "ALO-2", "ALO-3", "IDK-1", "L1", "RB1", "S1", "S2",
 ];
 
 /// Who an event is, in the database.
@@ -66,6 +66,7 @@ pub struct Case {
     pub audit: Vec<Audit>,
     pub tables: HashMap<String, Vec<Value>>,
     pub faults: Vec<Fault>,
+    pub samples: Vec<Sample>,
     /// Process logs, for panics and secrets.
     pub logs: Vec<(String, String)>,
 }
@@ -134,6 +135,7 @@ impl Case {
             audit,
             tables,
             faults: read(&folder.join("nemesis.jsonl"))?,
+            samples: read(&folder.join("samples.jsonl"))?,
             logs,
         })
     }

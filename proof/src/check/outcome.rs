@@ -7,12 +7,16 @@ use crate::evidence::Received;
 
 const REFUSALS: [u16; 5] = [400, 413, 414, 415, 422];
 const DRAIN_LIMIT: i64 = 120_000;
+/// Twice what a relay with both workflows at full load was seen to use.
+const MOST_RSS_KIB: u64 = 400 << 10;
+const MOST_FILES: usize = 400;
 
 pub fn check(case: &Case, report: &mut Report) {
     let answers = Answers::of(case);
     ends(case, &answers, report);
     effects(case, &answers, report);
     liveness(case, report);
+    bounds(case, report);
     repeats(case, &answers, report);
 }
 
@@ -102,6 +106,17 @@ fn liveness(case: &Case, report: &mut Report) {
         let found = rows.iter().any(|row| row.to_string().contains(&case.meta.canary));
         report.expect("S2", !found, || format!("table {table} has a secret in it"));
     }
+}
+
+/// RB1, S1: memory and files stay within bounds, and nobody follows a redirect.
+fn bounds(case: &Case, report: &mut Report) {
+    for sample in &case.samples {
+        let fits = sample.rss_kib <= MOST_RSS_KIB && sample.open_files <= MOST_FILES;
+        report.expect("RB1", fits, || format!("{sample:?}"));
+    }
+    let most = case.samples.iter().map(|sample| sample.rss_kib).max().unwrap_or(0);
+    report.figures.insert("most_rss_mib", (most / 1024) as f64);
+    report.expect("S1", case.meta.decoyed == 0, || format!("{} redirects were followed", case.meta.decoyed));
 }
 
 /// How often a request came again although its key had been processed, and how much of that no lost answer explains.
