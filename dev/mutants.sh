@@ -34,6 +34,9 @@ mutants=(
   "no-timeline|chaos|"
 )
 
+# ONLY=pattern runs some of them.
+if [ -n "${ONLY:-}" ]; then mapfile -t mutants < <(printf '%s\n' "${mutants[@]}" | grep -E "$ONLY"); fi
+
 run() { # mutant, target, filter
   if [ "$2" = chaos ]; then
     ONCEBOX_MUTANT=$1 target/debug/oncebox-proof chaos --short --seed 1 --out target/mutant-chaos

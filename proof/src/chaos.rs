@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio_postgres::NoTls;
 
 use crate::check;
 use crate::evidence::{Audit, Flow, Log, Meta, TableRow, now};
 use crate::load::{self, Load};
 use crate::nemesis::World;
 use crate::plan;
+use crate::postgres::Postgres;
 use crate::proxy::Proxy;
 use crate::receiver::Receiver;
 use crate::relay::Settings;
-use crate::servers::{CLUSTER, Kafka, Postgres, local};
+use crate::servers::{CLUSTER, Kafka, local};
 use crate::topic;
 
 const TOPIC: &str = "chaos.orders";
@@ -35,7 +35,7 @@ pub struct Flags {
     /// How often the whole list of faults comes.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Records to produce; 100,000 for a full round, 6,000 for a short one.
+    /// Records to produce; 60,000 for a full round, 6,000 for a short one. Each makes about two events.
     #[arg(long)]
     events: Option<u64>,
     /// The binary under test.
@@ -65,8 +65,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
     let (mut world, mut meta) = start(flags, &folder).await?;
-    let events = flags.events.unwrap_or(if flags.short { 6_000 } else { 100_000 * u64::from(flags.rounds) });
-    let rate = if flags.short { 100 } else { 230 };
+    let events = flags.events.unwrap_or(if flags.short { 6_000 } else { 60_000 * u64::from(flags.rounds) });
+    let rate = if flags.short { 100 } else { 140 };
     let plan = load::Plan { topic: TOPIC.to_owned(), events, rate, seed: flags.seed };
     let mut load = Load::start(&world.settings.brokers, &folder.join("produced.jsonl"), plan)?;
     let steps = plan::plan(flags.seed, flags.short, flags.rounds);
@@ -125,7 +125,7 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
         canary: canary.clone(),
     };
     settings.migrate()?;
-    client(&primary).await?.batch_execute(include_str!("audit.sql")).await.context("audit.sql")?;
+    primary.client().await?.batch_execute(include_str!("audit.sql")).await.context("audit.sql")?;
     let standby = primary.standby(&folder.join("postgres-1"), replication.address.port())?;
     let meta = Meta {
         seed: flags.seed,
@@ -164,18 +164,10 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
     Ok((world, meta))
 }
 
-/// A connection past all proxies.
-async fn client(server: &Postgres) -> anyhow::Result<tokio_postgres::Client> {
-    let url = format!("postgresql://oncebox@127.0.0.1:{}/postgres", server.port);
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
-
 /// Waits until all is read and nothing waits; answers when.
 async fn quiet(world: &World) -> anyhow::Result<Option<i64>> {
     let began = Instant::now();
-    let client = client(&world.primary).await?;
+    let client = world.primary.client().await?;
     while began.elapsed() < DRAIN_LIMIT {
         let ends = topic::ends(&world.settings.brokers, TOPIC)?;
         let mut read = true;
@@ -204,7 +196,7 @@ async fn collect(world: &mut World, meta: &Meta, folder: &Path) -> anyhow::Resul
         tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await?;
     }
     std::fs::write(folder.join("meta.json"), serde_json::to_string_pretty(meta)?)?;
-    let client = client(&world.primary).await?;
+    let client = world.primary.client().await?;
     let log = Log::create(&folder.join("audit.jsonl"))?;
     let query = "select seq, (extract(epoch from at) * 1000)::bigint, xid, tbl, op, old, new from oncebox.chaos_audit";
     for row in client.query(query, &[]).await? {

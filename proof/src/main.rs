@@ -1,6 +1,6 @@
 //! `oncebox-proof`: runs the relay under faults, and checks what happened against what was promised.
 //!
-//! Files in reading order: `plan` (which faults), `nemesis` (how), `servers`, `proxy`, `receiver`, `load`, `relay` (who
+//! Files in reading order: `plan` (which faults), `nemesis` (how), `servers`, `postgres`, `proxy`, `receiver`, `load`, `relay` (who
 //! takes part), `evidence` (what they leave behind), `check` (what is made of it), `chaos` (one run from start to verdict).
 
 mod chaos;
@@ -9,6 +9,7 @@ mod evidence;
 mod load;
 mod nemesis;
 mod plan;
+mod postgres;
 mod proxy;
 mod receiver;
 mod relay;

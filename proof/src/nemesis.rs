@@ -9,10 +9,11 @@ use tokio::time::sleep;
 
 use crate::evidence::{self, Failover, Log, now};
 use crate::plan::{Fault, Link, Step};
+use crate::postgres::Postgres;
 use crate::proxy::{Mode, Proxy};
 use crate::receiver::{Mood, Receiver};
 use crate::relay::{Relay, Settings};
-use crate::servers::{Kafka, Postgres, local, signal};
+use crate::servers::{Kafka, local, signal};
 use crate::topic;
 
 /// Longer than the lease (4 s) and the session (6 s).
@@ -185,11 +186,13 @@ impl World {
     async fn fail_over(&mut self, fault: Fault) -> anyhow::Result<()> {
         let standby = self.standby.take().context("there is a standby")?;
         self.note(fault, "primary", "begin");
-        let lost_from = now();
         self.replication.set(Mode::BlackHole);
         sleep(Duration::from_millis(2_500)).await;
         self.primary.kill();
         self.replication.cut();
+        // It may have been behind already, after an earlier crash: it knows itself how far it came.
+        let query = "select (extract(epoch from pg_last_xact_replay_timestamp()) * 1000)::bigint";
+        let lost_from = standby.client().await?.query_one(query, &[]).await?.get::<_, Option<i64>>(0).unwrap_or(0);
         standby.promote()?;
         self.postgres_proxy.redirect(local(standby.port));
         self.failovers.push(Failover { lost_from, promoted: now() });

@@ -127,7 +127,7 @@ impl Relay {
         Self::start_with(config, "")
     }
 
-    /// `failpoints` as the `fail` crate reads them: `name=abort;other=panic`.
+    /// `failpoints` as the `fail` crate reads them: `name=return;other=sleep(100)`.
     pub fn start_with(config: &Config, failpoints: &str) -> Self {
         Self::start_in(config, failpoints, &[])
     }
@@ -175,6 +175,11 @@ impl Relay {
 
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("the process can be asked").is_some()
+    }
+
+    /// How it ended, if it has.
+    pub fn end(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().expect("the process can be asked")
     }
 
     /// Waits for the process to end by itself.
