@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::servers::{free_port, signal};
+use crate::servers::{children, free_port, signal};
 
 /// One PostgreSQL server.
 pub struct Postgres {
@@ -150,25 +150,16 @@ impl Postgres {
 
     /// The processes of this server whose title holds this text.
     pub fn processes(&self, title: &str) -> Vec<u32> {
-        let parent = self.postmaster().to_string();
-        let Ok(output) = Command::new("pgrep").args(["-P", &parent, "-f", title]).output() else { return Vec::new() };
-        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.parse().ok()).collect()
+        children(self.postmaster(), title)
     }
 
     /// Ends all of it at once, as a power cut does.
     pub fn kill(&mut self) {
         let postmaster = self.postmaster();
         if postmaster > 0 {
-            let children = Command::new("pgrep").args(["-P", &postmaster.to_string()]).output();
+            let left = children(postmaster, "");
             signal(postmaster, "KILL");
-            for child in children
-                .iter()
-                .flat_map(|out| String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect::<Vec<_>>())
-            {
-                if let Ok(pid) = child.parse() {
-                    signal(pid, "KILL");
-                }
-            }
+            left.into_iter().for_each(|pid| signal(pid, "KILL"));
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

@@ -27,8 +27,23 @@ fn await_listening(port: u16, limit: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// By the shell's own `kill`: not every machine has the program.
 pub fn signal(pid: u32, name: &str) {
-    let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+    let _ = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).stderr(Stdio::null()).status();
+}
+
+/// The children of a process whose command line holds this text.
+pub fn children(parent: u32, text: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // The name stands in parentheses and may hold anything; state and parent come after it.
+        let of = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        of == Some(parent) && String::from_utf8_lossy(&command).contains(text)
+    };
+    pids.filter(is_child).collect()
 }
 
 pub const CLUSTER: &str = "MkU3OEVBNTcwNTJENDM2Qk";
