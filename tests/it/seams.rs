@@ -17,6 +17,19 @@ fn kills() -> u32 {
     std::env::var("ONCEBOX_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
 }
 
+/// A relay that dies at this seam, after passing it unharmed so many times. More comes while it lives, so that the seam is
+/// reached as often as it takes.
+async fn die_at(seam: &str, spared: u32, config: &Config, topic: &Topic, sent: &mut u32) {
+    let mut relay = Relay::start_with(config, &format!("{seam}={spared}*off->return"));
+    let status = eventually("the relay dies", PATIENCE, async || {
+        topic.send_orders(*sent..*sent + 5);
+        *sent += 5;
+        relay.end()
+    })
+    .await;
+    assert_eq!(status.signal(), Some(6), "the relay was to die at {seam}, not of something else");
+}
+
 async fn survives_kills_at(seam: &str) {
     survives_kills_with(seam, TestReceiver::start().await).await;
 }
@@ -37,15 +50,7 @@ async fn survives_kills_with(seam: &str, receiver: TestReceiver) {
         sent += ORDERS_PER_KILL;
         // Dies at a different hit each time, somewhere in the middle of the work; an assignment comes once.
         let spared = if seam == "ingest.assign" { 0 } else { kill % 3 };
-        let mut relay = Relay::start_with(&config, &format!("{seam}={spared}*off->return"));
-        // More comes while it lives, so that the seam is reached as often as it takes.
-        let status = eventually("the relay dies", PATIENCE, async || {
-            topic.send_orders(sent..sent + 5);
-            sent += 5;
-            relay.end()
-        })
-        .await;
-        assert_eq!(status.signal(), Some(6), "the relay was to die at {seam}, not of something else");
+        die_at(seam, spared, &config, &topic, &mut sent).await;
     }
     let relay = Relay::start(&config);
     eventually("every order is applied", PATIENCE, async || (receiver.applied() == sent as usize).then_some(())).await;
@@ -138,14 +143,7 @@ async fn a_kill_while_parking_neither_loses_nor_doubles_the_dead_letter() {
         let config = Config::new(&topic, &database, &receiver);
         let mut sent = 0;
         for kill in 0..kills() {
-            let mut relay = Relay::start_with(&config, &format!("{seam}={}*off->return", kill % 3));
-            let status = eventually("the relay dies", PATIENCE, async || {
-                topic.send_orders(sent..sent + 5);
-                sent += 5;
-                relay.end()
-            })
-            .await;
-            assert_eq!(status.signal(), Some(6), "the relay was to die at {seam}, not of something else");
+            die_at(seam, kill % 3, &config, &topic, &mut sent).await;
         }
         let _relay = Relay::start(&config);
         let (sent, dead) = (i64::from(sent), "select count(*) from oncebox.dead_letter where reason = 'rejected'");
