@@ -237,6 +237,8 @@ create table oncebox.dead_letter (
     attempts json not null,
     first_attempt_at timestamptz,
     last_attempt_at timestamptz,
+    -- An answer 2xx that came after the event was given up.
+    late_success_at timestamptz,
     created_at timestamptz not null default clock_timestamp(),
     primary key (cursor, record_offset, event_index, generation),
     constraint known_reason check (reason in (

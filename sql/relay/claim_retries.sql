@@ -1,12 +1,14 @@
 -- Lease events that are due again, and those whose lease ran out. Called by outbox::claim::retries.
--- $1 workflow, $2 process, $3 lease seconds, $4 limit. Index: retry_due.
+-- $1 workflow, $2 process, $3 lease seconds, $4 limit, $5 whether what is in doubt is tried again. Index: retry_due.
 -- Locks end with this statement, the lease guards the request. due becomes the lease's end, so that an expired lease is
 -- found by the same search. Fence, sends and counted change before anything is sent. A row whose event is done already
--- (a late answer) is removed instead. age: since the first attempt, without the time for which the workflow was stopped. The fence never falls and is never below the clock.
+-- (a late answer) is removed instead. age: since the first attempt, without the time for which the workflow was stopped.
+-- The fence never falls and is never below the clock.
 with due as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.state = 'active' as expired
       from oncebox.retry as r
      where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
+       and ($5 or not (r.in_doubt or r.state = 'active'))
      order by r.due
      limit $4
        for update skip locked
@@ -58,12 +60,12 @@ claimed as (
            select 1 from finished as f
             where f.cursor = r.cursor and f.record_offset = r.record_offset
               and f.event_index = r.event_index and f.generation = r.generation)
- returning r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.sends, r.counted, r.fence,
+ returning r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.sends, r.counted, r.fence, r.in_doubt,
            extract(epoch from clock_timestamp() - r.first_attempt_at - (paused.stopped - r.stopped))::float8 as age,
            due.expired
 )
 select claimed.cursor, claimed.record_offset, claimed.event_index, claimed.generation, claimed.day, claimed.sends,
-       claimed.counted, claimed.fence, claimed.age, claimed.expired, c.topic, c.partition, o.key, o.event_type,
+       claimed.counted, claimed.fence, claimed.age, claimed.expired, claimed.in_doubt, c.topic, c.partition, o.key, o.event_type,
        o.content_type, o.traceparent, o.source_at,
        (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.body
   from claimed

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::output::{self, table};
 use super::{Failure, block_on, load};
+use crate::config::Guarantee;
 use crate::dead_letter::{self, Error};
 use crate::event::Place;
 use crate::outbox::{Database, notify};
@@ -18,7 +19,7 @@ pub enum Verb {
     /// Show one, with its attempts and its body.
     Show(One),
     /// Deliver one again: same key, same bytes, attempts from zero.
-    Replay(One),
+    Replay(Replay),
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,11 +50,20 @@ pub struct One {
     config: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct Replay {
+    #[command(flatten)]
+    one: One,
+    /// Also for an at-most-once workflow, whose endpoint may then see the event twice.
+    #[arg(long)]
+    force: bool,
+}
+
 pub fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::List(list) => block_on(print_list(&list)),
         Verb::Show(one) => block_on(print_one(&one)),
-        Verb::Replay(one) => block_on(replay(&one)),
+        Verb::Replay(again) => block_on(replay(&again)),
     }
 }
 
@@ -114,13 +124,17 @@ async fn print_one(one: &One) -> Result<(), Failure> {
             println!("answer   {}", String::from_utf8_lossy(&answer));
         }
     }
+    if let Some(at) = &letter.late_success_at {
+        println!("late     the endpoint did answer 2xx, at {at:.0}: a replay may be a second effect");
+    }
     if let Some(body) = &letter.body {
         println!("body     {} bytes\n{}", body.len(), String::from_utf8_lossy(&body[..body.len().min(4096)]));
     }
     Ok(())
 }
 
-async fn replay(one: &One) -> Result<(), Failure> {
+async fn replay(again: &Replay) -> Result<(), Failure> {
+    let one = &again.one;
     let place = place(one)?;
     let loaded = load(&one.config)?;
     let database = Database::new(&loaded.config.postgres)?;
@@ -128,6 +142,12 @@ async fn replay(one: &One) -> Result<(), Failure> {
     let Some(workflow) = loaded.config.workflow(&letter.workflow) else {
         return Err(Error::NoWorkflow(place, letter.workflow).into());
     };
+    if workflow.delivery.guarantee == Guarantee::AtMostOnce && !again.force {
+        return Err(Failure::Usage(format!(
+            "`{}` promises at-most-once, and the endpoint may have seen {place} already; --force sends it all the same",
+            workflow.id
+        )));
+    }
     let made = dead_letter::replay(&database, &letter, workflow, &output::who()).await?;
     notify::tell(&database, &workflow.id).await?;
     let next = Place { generation: place.generation + 1, ..place };

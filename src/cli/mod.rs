@@ -1,6 +1,7 @@
 //! The command line: one file per verb. Tables for people, `--json` for scripts.
 
 mod dead_letters;
+mod events;
 mod migrate;
 mod offsets;
 mod output;
@@ -46,6 +47,9 @@ enum Verb {
     /// List, show or replay dead letters.
     #[command(subcommand)]
     DeadLetters(dead_letters::Verb),
+    /// List events that wait, and say what became of those held.
+    #[command(subcommand)]
+    Events(events::Verb),
     /// Start a workflow again that is paused, suspended or halted.
     Resume(resume::Resume),
     /// Run the reference receiver.
@@ -103,6 +107,7 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Schema => validate::schema(),
         Verb::Offsets(verb) => offsets::run(verb),
         Verb::DeadLetters(verb) => dead_letters::run(verb),
+        Verb::Events(verb) => events::run(verb),
         Verb::Resume(resume) => resume::run(&resume),
         Verb::Receiver(flags) => receiver::run(&flags),
         Verb::Demo(flags) => crate::demo::run(&flags),

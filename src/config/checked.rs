@@ -145,6 +145,16 @@ pub struct Endpoint {
     pub headers: Vec<(String, Secret)>,
     pub timeout: Duration,
     pub answers: Answers,
+    pub lookup: Option<Lookup>,
+}
+
+/// How to ask an endpoint whether it has processed a key.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// With `{idempotencyKey}` in it.
+    pub url: String,
+    pub processed: Vec<StatusMatch>,
+    pub not_processed: Vec<StatusMatch>,
 }
 
 #[derive(Debug, Clone)]
@@ -162,13 +172,46 @@ pub struct Delivery {
     pub mechanism: Mechanism,
     pub envelope: Envelope,
     pub key: IdempotencyKey,
+    pub deduplication: Option<Deduplication>,
     pub retries: Retries,
+    pub in_doubt: InDoubt,
     /// jq; nothing means the record key's bytes.
     pub ordering_key: Option<String>,
     pub concurrency: usize,
     pub lease: Duration,
     pub max_waiting: u64,
     pub max_waiting_bytes: u64,
+}
+
+/// Changes that the source repeats within `ttl` are suppressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deduplication {
+    /// Placeholders of a key format, without their braces.
+    pub fields: Vec<String>,
+    pub ttl: Duration,
+}
+
+/// What becomes of an attempt whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InDoubt {
+    /// Posted again, with the same key.
+    Redeliver,
+    /// The endpoint's lookup is asked first.
+    Ask,
+    /// An operator decides.
+    Hold,
+    /// Never sent again: a dead letter. At-most-once.
+    End,
+}
+
+impl InDoubt {
+    /// Whether a claim must mean that a request is made now, so that in doubt never means "perhaps not even sent".
+    pub fn claims_only_what_starts(self) -> bool {
+        match self {
+            Self::Redeliver => false,
+            Self::Ask | Self::Hold | Self::End => true,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::check::Report;
-use super::checked::{Backoff, Delivery, Endpoint, IdempotencyKey, Retries};
+use super::checked::{Backoff, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
 use super::endpoint_check;
 use super::raw_delivery::{RawBackoff, RawRetries};
 use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, Ordering, RawWorkflow};
@@ -124,13 +124,32 @@ pub fn delivery(
             quoted: key.quoted.unwrap_or(true),
             included_in_payload: key.included_in_payload.unwrap_or(true),
         },
+        deduplication: deduplication(raw, here, report),
         retries: retries(&raw.delivery.retries, here, report),
+        in_doubt: match (guarantee, raw.delivery.on_in_doubt) {
+            (Guarantee::AtMostOnce, _) => InDoubt::End,
+            (_, None | Some(OnInDoubt::Redeliver)) => InDoubt::Redeliver,
+            (_, Some(OnInDoubt::Ask)) => InDoubt::Ask,
+            (_, Some(OnInDoubt::Hold)) => InDoubt::Hold,
+        },
         ordering_key: given(&raw.delivery.ordering_key),
         concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,
         lease,
         max_waiting: raw.delivery.max_waiting.unwrap_or(1_000_000),
         max_waiting_bytes: raw.delivery.max_waiting_bytes.map_or(4 << 30, |s| s.0),
     }
+}
+
+fn deduplication(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Deduplication> {
+    let given = raw.delivery.deduplication.as_ref()?;
+    let here = format!("{here}/delivery/deduplication");
+    if given.key_fields.is_empty() {
+        report.problem(&format!("{here}/keyFields"), "nothing tells one change from another", "at least one field");
+    }
+    if given.ttl.0.is_zero() {
+        report.problem(&format!("{here}/ttl"), "nothing would be remembered", "more than 0s");
+    }
+    Some(Deduplication { fields: given.key_fields.clone(), ttl: given.ttl.0 })
 }
 
 fn retries(raw: &RawRetries, here: &str, report: &mut Report<'_>) -> Retries {

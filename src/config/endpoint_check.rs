@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::check::Report;
-use super::checked::{Answers, Endpoint};
+use super::checked::{Answers, Endpoint, Lookup};
 use super::raw_endpoint::RawAnswers;
 use super::raw_workflow::{Method, RawWorkflow};
 use super::scalar::StatusMatch;
@@ -26,6 +26,9 @@ const RESERVED_HEADERS: [&str; 14] = [
     "upgrade",
     "user-agent",
 ];
+
+/// Where a lookup's URL takes the key.
+pub const KEY_IN_URL: &str = "{idempotencyKey}";
 
 pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Endpoint> {
     let pointer = format!("{here}/endpoint/url");
@@ -73,6 +76,38 @@ pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Optio
         headers,
         timeout: raw.endpoint.timeout.map_or(Duration::from_secs(15), |s| s.0),
         answers: answers(&raw.endpoint.answers),
+        lookup: lookup(raw, here, report),
+    })
+}
+
+fn lookup(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Lookup> {
+    let given = &raw.endpoint.lookup;
+    let here = format!("{here}/endpoint/lookup");
+    let Some(text) = given.url.as_ref().filter(|text| !text.is_empty()) else {
+        if given.processed.is_some() || given.not_processed.is_some() {
+            report.problem(&here, "`lookup` has no url", "url: https://host/events/{idempotencyKey}");
+        }
+        return None;
+    };
+    let url = url::Url::parse(&text.replace(KEY_IN_URL, "key")).ok();
+    if url.is_none_or(|u| !matches!(u.scheme(), "http" | "https") || !u.has_host()) || !text.contains(KEY_IN_URL) {
+        report.problem(
+            &format!("{here}/url"),
+            format!("`{text}` cannot be asked about a key"),
+            "http:// or https:// with a host, and {idempotencyKey} behind it",
+        );
+        return None;
+    }
+    // The host is fixed by the configuration: no key, whatever it holds, may choose who is asked.
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    if authority.contains(KEY_IN_URL) {
+        report.problem(&format!("{here}/url"), "the key stands in the host", "{idempotencyKey} in the path or the query");
+    }
+    let exact = |status: u16| vec![StatusMatch::Exact(status)];
+    Some(Lookup {
+        url: text.clone(),
+        processed: given.processed.clone().unwrap_or_else(|| exact(200)),
+        not_processed: given.not_processed.clone().unwrap_or_else(|| exact(404)),
     })
 }
 

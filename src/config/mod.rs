@@ -27,9 +27,10 @@ mod unsupported;
 mod workflow_check;
 
 pub use checked::{
-    Admin, Answers, Backoff, Config, Delivery, Egress, Endpoint, EventType, IdempotencyKey, Kafka, Postgres, Retries,
-    Source, StartFrom, Topics, Workflow,
+    Admin, Answers, Backoff, Config, Deduplication, Delivery, Egress, Endpoint, EventType, IdempotencyKey, InDoubt,
+    Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
 };
+pub use endpoint_check::KEY_IN_URL;
 pub use load::{Loaded, load, read};
 pub use raw::PostgresTlsMode;
 pub use raw_workflow::{Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones};

@@ -7,7 +7,7 @@ use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
 use super::raw_workflow::{
-    Compression, Encoding, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow,
+    Compression, Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow,
 };
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
@@ -33,11 +33,9 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
     let auth = endpoint.auth.basic.is_some() || endpoint.auth.bearer.is_some() || endpoint.auth.oauth2.is_some();
     let tls = set(&endpoint.tls.ca) || set(&endpoint.tls.cert) || set(&endpoint.tls.key);
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
-    let in_doubt = matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask | OnInDoubt::Hold));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
     let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
     let found = [
-        (guarantee == Guarantee::AtMostOnce, "/delivery/guarantee", "guarantee at-most-once"),
         (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
         (set(&raw.former_id), "/formerId", "formerId"),
         (!raw.tests.is_empty(), "/tests", "tests"),
@@ -46,10 +44,8 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
         (auth, "/endpoint/auth", "endpoint.auth"),
         (tls, "/endpoint/tls", "endpoint.tls"),
         (!endpoint.signing.secrets.is_empty(), "/endpoint/signing", "endpoint.signing"),
-        (set(&endpoint.lookup.url), "/endpoint/lookup", "endpoint.lookup"),
         (delivery.deduplication.is_some(), "/delivery/deduplication", "deduplication"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
-        (in_doubt, "/delivery/onInDoubt", "onInDoubt ask and hold"),
         (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
         (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),
         (matches!(delivery.on_key_failure, Some(OnKeyFailure::Continue)), "/delivery/onKeyFailure", "onKeyFailure"),

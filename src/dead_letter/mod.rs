@@ -96,6 +96,8 @@ pub struct DeadLetter {
     pub sends: i32,
     pub first_attempt_at: Option<Timestamp>,
     pub last_attempt_at: Option<Timestamp>,
+    /// The endpoint did answer 2xx, after the event was given up.
+    pub late_success_at: Option<Timestamp>,
     pub created_at: Timestamp,
     #[serde(skip)]
     pub cluster: String,
@@ -133,6 +135,7 @@ pub async fn show(database: &Database, place: Place) -> Result<DeadLetter, Error
         sends: row.get("sends"),
         first_attempt_at: row.get("first_attempt_at"),
         last_attempt_at: row.get("last_attempt_at"),
+        late_success_at: row.get("late_success_at"),
         created_at: row.get("created_at"),
         cluster: row.get("cluster"),
         topic_id: row.get("topic_id"),

@@ -8,10 +8,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-use super::sql::{float8, int4s, int8, int8s, text, uuid};
+use super::sql::{boolean, float8, int4s, int8, int8s, text, uuid};
 use super::{Database, Error, Purpose};
+use crate::config::InDoubt;
 use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
 use crate::send::verdict::Tries;
+
+/// How many events in doubt one statement puts away.
+const PUT_AWAY_AT_ONCE: i64 = 1_000;
 
 /// What a claim of waiting events found.
 #[derive(Debug)]
@@ -59,23 +63,74 @@ pub struct Retry {
     pub fence: i64,
     /// This attempt included.
     pub tries: Tries,
-    /// The lease of the attempt before ran out, so that one is in doubt.
+    /// The lease of the attempt before ran out.
     pub expired: bool,
+    /// Nobody knows what became of the attempt before.
+    pub in_doubt: bool,
     /// Until when the lease surely lasts, by this process's own clock.
     pub lease_until: Instant,
 }
 
-/// Leases retries that are due, and those whose lease ran out.
+/// Gives each event of the next waiting record a life of its own. Answers the new `claimed_to`; nothing when the claimed
+/// range or the epoch is not what this process believes.
+pub async fn spread(
+    database: &Database,
+    (cursor, epoch): (CursorId, i64),
+    claimed_to: i64,
+    workflow: &str,
+) -> Result<Option<i64>, Error> {
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), text(&workflow)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/spread_record.sql"), &parameters).await?;
+    Ok(rows.first().map(|row| row.get("claimed_to")))
+}
+
+/// Events of one workflow that were put away because their last attempt is in doubt.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PutAway {
+    /// Held until an operator decides.
+    pub held: u64,
+    /// Ended as dead letters.
+    pub ended: u64,
+    /// Those whose lease ran out.
+    pub expired: u64,
+}
+
+/// Puts away what is in doubt, when the workflow does not try it again by itself.
+pub async fn put_away(database: &Database, workflow: &str, policy: InDoubt) -> Result<PutAway, Error> {
+    let parameters = [text(&workflow), int8(&PUT_AWAY_AT_ONCE)];
+    match policy {
+        InDoubt::Redeliver | InDoubt::Ask => Ok(PutAway::default()),
+        InDoubt::Hold => {
+            let file = include_str!("../../sql/relay/hold_in_doubt.sql");
+            let rows = database.query(Purpose::Claim, file, &parameters).await?;
+            let expired = rows.iter().filter(|row| row.get("expired")).count() as u64;
+            Ok(PutAway { held: rows.len() as u64, expired, ..PutAway::default() })
+        }
+        InDoubt::End => {
+            let file = include_str!("../../sql/relay/end_in_doubt.sql");
+            let rows = database.query(Purpose::Claim, file, &parameters).await?;
+            let count = |name: &str| rows.first().map_or(0, |row| row.get::<_, i64>(name).unsigned_abs());
+            Ok(PutAway { ended: count("ended"), expired: count("expired"), ..PutAway::default() })
+        }
+    }
+}
+
+/// Leases retries that are due, and those whose lease ran out. What is in doubt is among them only where it is tried again.
 pub async fn retries(
     database: &Database,
     workflow: &str,
     process: ProcessId,
     lease: Duration,
     limit: i64,
+    policy: InDoubt,
 ) -> Result<Vec<Retry>, Error> {
     let lease_until = Instant::now() + lease;
     let seconds = lease.as_secs_f64();
-    let parameters = [text(&workflow), uuid(&process), float8(&seconds), int8(&limit)];
+    let doubtful_too = match policy {
+        InDoubt::Redeliver | InDoubt::Ask => true,
+        InDoubt::Hold | InDoubt::End => false,
+    };
+    let parameters = [text(&workflow), uuid(&process), float8(&seconds), int8(&limit), boolean(&doubtful_too)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_retries.sql"), &parameters).await?;
     Ok(rows.iter().map(|row| retry(row, lease_until)).collect())
 }
@@ -88,6 +143,7 @@ fn retry(row: &Row, lease_until: Instant) -> Retry {
         fence: row.get("fence"),
         tries: Tries { sends: count("sends"), counted: count("counted"), age: Duration::from_secs_f64(age) },
         expired: row.get("expired"),
+        in_doubt: row.get("in_doubt"),
         lease_until,
     }
 }

@@ -21,9 +21,49 @@ pub struct Failure {
     pub sends: u32,
     /// Attempts that count, after this one.
     pub counted: u32,
-    pub wait: Duration,
-    pub in_doubt: bool,
-    pub attempt: AttemptRecord,
+    pub next: Next,
+    /// Nothing when no request was made.
+    pub attempt: Option<AttemptRecord>,
+}
+
+/// What an event waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Its next attempt.
+    Again { after: Duration },
+    /// The same, and nobody knows what became of this one.
+    InDoubt { after: Duration },
+    /// An operator's word on what became of it.
+    Held,
+}
+
+impl Next {
+    /// How long until something is done about it by itself.
+    pub fn due_in(self) -> Option<Duration> {
+        match self {
+            Self::Again { after } | Self::InDoubt { after } => Some(after),
+            Self::Held => None,
+        }
+    }
+
+    fn seconds(self) -> f64 {
+        self.due_in().unwrap_or_default().as_secs_f64()
+    }
+
+    fn is_in_doubt(self) -> bool {
+        match self {
+            Self::Again { .. } => false,
+            Self::InDoubt { .. } | Self::Held => true,
+        }
+    }
+
+    /// Why it is held, if it is.
+    fn held(self) -> Option<&'static str> {
+        match self {
+            Self::Again { .. } | Self::InDoubt { .. } => None,
+            Self::Held => Some("in_doubt"),
+        }
+    }
 }
 
 /// Keeps what attempts saw. Comes before the verdict, so that a dead letter has its last attempt.
@@ -83,10 +123,11 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
     let places = Places::of(batch.iter().map(|f| &f.event));
     let epochs: Vec<i64> = batch.iter().map(|f| f.right.fence()).collect();
     let counted: Vec<i32> = batch.iter().map(|f| as_i32(f.counted)).collect();
-    let waits: Vec<f64> = batch.iter().map(|f| f.wait.as_secs_f64()).collect();
-    let in_doubt: Vec<bool> = batch.iter().map(|f| f.in_doubt).collect();
+    let waits: Vec<f64> = batch.iter().map(|f| f.next.seconds()).collect();
+    let in_doubt: Vec<bool> = batch.iter().map(|f| f.next.is_in_doubt()).collect();
     let workflows: Vec<&str> = batch.iter().map(|f| &*f.workflow).collect();
-    let agos: Vec<f64> = batch.iter().map(|f| f.attempt.ago.as_secs_f64()).collect();
+    let agos: Vec<f64> = batch.iter().map(|f| f.attempt.as_ref().map_or(0.0, |a| a.ago.as_secs_f64())).collect();
+    let helds: Vec<Option<&str>> = batch.iter().map(|f| f.next.held()).collect();
     let event_ats: Vec<Option<i64>> = batch.iter().map(|f| f.event.record_at).collect();
     let parameters = [
         int8s(&places.cursors),
@@ -102,6 +143,7 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
         uuid(&process),
         float8s(&agos),
         int8s(&event_ats),
+        texts(&helds),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/fail_first.sql"), &parameters).await?;
     Ok(rows.iter().map(place).collect())
@@ -111,8 +153,10 @@ async fn failed_retry(database: &Database, batch: &[&Failure]) -> Result<Vec<Pla
     let places = Places::of(batch.iter().map(|f| &f.event));
     let fences: Vec<i64> = batch.iter().map(|f| f.right.fence()).collect();
     let counted: Vec<i32> = batch.iter().map(|f| as_i32(f.counted)).collect();
-    let waits: Vec<f64> = batch.iter().map(|f| f.wait.as_secs_f64()).collect();
-    let in_doubt: Vec<bool> = batch.iter().map(|f| f.in_doubt).collect();
+    let waits: Vec<f64> = batch.iter().map(|f| f.next.seconds()).collect();
+    let in_doubt: Vec<bool> = batch.iter().map(|f| f.next.is_in_doubt()).collect();
+    let helds: Vec<Option<&str>> = batch.iter().map(|f| f.next.held()).collect();
+    let sends: Vec<i32> = batch.iter().map(|f| as_i32(f.sends)).collect();
     let parameters = [
         int8s(&places.cursors),
         int8s(&places.offsets),
@@ -122,6 +166,8 @@ async fn failed_retry(database: &Database, batch: &[&Failure]) -> Result<Vec<Pla
         int4s(&counted),
         float8s(&waits),
         booleans(&in_doubt),
+        texts(&helds),
+        int4s(&sends),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/fail_retry.sql"), &parameters).await?;
     Ok(rows.iter().map(place).collect())

@@ -20,6 +20,7 @@ pub mod notify;
 pub mod offsets;
 pub mod park;
 pub mod partitions;
+pub mod resolve;
 pub mod rewind;
 pub mod settle;
 pub mod sql;

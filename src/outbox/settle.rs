@@ -16,7 +16,8 @@ pub struct Completion {
     pub event: EventRef,
     pub right: Right,
     pub sends: u32,
-    pub status: u16,
+    /// Nothing when it is not an answer that says so, but an operator.
+    pub status: Option<u16>,
 }
 
 /// What writing down a delivery found.
@@ -118,7 +119,20 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
     Ok(judged.collect())
 }
 
-fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<i32>, Vec<i32>) {
+/// Notes on dead letters that an answer 2xx came after all.
+pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<(), Error> {
+    let places = Places::of(late.iter());
+    let parameters = [
+        int8s(&places.cursors),
+        int8s(&places.offsets),
+        int4s(&places.indexes),
+        int4s(&places.generations),
+    ];
+    database.query(Purpose::Settle, include_str!("../../sql/relay/note_late.sql"), &parameters).await?;
+    Ok(())
+}
+
+fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<Option<i32>>, Vec<i32>) {
     let bytes = |c: &&Completion| i32::try_from(c.event.body_bytes).unwrap_or(i32::MAX);
-    (batch.iter().map(|c| i32::from(c.status)).collect(), batch.iter().map(bytes).collect())
+    (batch.iter().map(|c| c.status.map(i32::from)).collect(), batch.iter().map(bytes).collect())
 }

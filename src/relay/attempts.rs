@@ -9,21 +9,16 @@ use tracing::{debug, error};
 
 use super::dispatcher::{Dispatcher, Message};
 use super::settler::{Delivered, Undelivered};
-use crate::event::{Event, WorkflowState};
+use crate::event::{Event, Reason, WorkflowState};
 use crate::observe::chain;
 use crate::outbox::attempt::{AttemptRecord, EventRef, Right};
-use crate::outbox::claim::{self, Retry};
-use crate::outbox::failure::Failure;
+use crate::outbox::failure::{Failure, Next};
 use crate::outbox::park::Death;
 use crate::outbox::settle::Completion;
 use crate::outbox::{notify, workflow};
-use crate::send::verdict::{self, Outcome, Suspension, Tries, Verdict};
+use crate::send::outcome::{self, Outcome};
+use crate::send::verdict::{self, Judgement, Policy, Suspension, Tries, Verdict};
 use crate::send::{self, Attempt};
-
-/// Without a known due time, retries that another process left are looked for this often.
-const LOOK_FOR_RETRIES: Duration = Duration::from_secs(1);
-/// A due time further away than this is asked for again.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// An event on its way, and under which right.
 pub(super) struct Job {
@@ -39,10 +34,11 @@ pub(super) struct Finished {
 }
 
 impl Dispatcher {
-    fn free_slots(&self) -> usize {
+    pub(super) fn free_slots(&self) -> usize {
         let concurrency = self.concurrency();
-        let requests = concurrency.saturating_sub(self.in_flight + self.reserved);
-        requests.min((2 * concurrency).saturating_sub(self.unsettled + self.reserved))
+        let reserved = self.reserved + self.reserved_for_firsts;
+        let requests = concurrency.saturating_sub(self.in_flight + reserved);
+        requests.min((2 * concurrency).saturating_sub(self.unsettled + reserved))
     }
 
     /// Starts queued first attempts, one per cursor in turn, while there are slots and the leases last.
@@ -79,7 +75,7 @@ impl Dispatcher {
         }
     }
 
-    fn send(&mut self, job: Job) {
+    pub(super) fn send(&mut self, job: Job) {
         self.in_flight += 1;
         self.unsettled += 1;
         self.metrics.in_flight.inc();
@@ -106,13 +102,13 @@ impl Dispatcher {
         {
             self.idle.push(connection);
         }
-        let Job { event, right, tries } = job;
-        let tries = Tries { age: tries.age + began.elapsed(), ..tries };
+        let tries = Tries { age: job.tries.age + began.elapsed(), ..job.tries };
+        let job = Job { tries, ..job };
         let answers = &self.workflow.endpoint.answers;
-        let label = verdict::label(&attempt.outcome, answers);
-        let in_doubt = verdict::is_in_doubt(&attempt.outcome, answers);
-        let random = rand::random::<f64>();
-        let verdict = verdict::judge(&attempt.outcome, tries, answers, &self.workflow.delivery.retries, random);
+        let label = outcome::label(&attempt.outcome, answers);
+        let in_doubt = outcome::is_in_doubt(&attempt.outcome, answers);
+        let Judgement { verdict, suspends } =
+            verdict::judge(&attempt.outcome, tries, self.policy(), rand::random::<f64>());
         self.metrics.attempts(label).inc();
         self.metrics.send_stage.observe(attempt.took.as_secs_f64());
         if tries.sends > 1 {
@@ -123,7 +119,7 @@ impl Dispatcher {
         }
         if verdict != Verdict::Delivered {
             debug!(
-                workflow = %self.workflow.id, event = %event.place, attempt = tries.sends, outcome = label,
+                workflow = %self.workflow.id, event = %job.event.place, attempt = tries.sends, outcome = label,
                 error = attempt.error.as_deref(), "not delivered"
             );
         }
@@ -131,7 +127,8 @@ impl Dispatcher {
             Outcome::Answered { status, .. } => Some(status),
             Outcome::Unknown(_) | Outcome::NeverSent(_) => None,
         };
-        let record = |attempt: Attempt| AttemptRecord {
+        let error = attempt.error.clone();
+        let record = AttemptRecord {
             outcome: label,
             status,
             error: attempt.error,
@@ -139,57 +136,63 @@ impl Dispatcher {
             took: attempt.took,
             ago: began.elapsed(),
         };
-        let failure = |counted: u32, wait: Duration, attempt: Attempt| Failure {
-            event: EventRef::from(&event),
-            workflow: self.workflow.id.clone(),
-            right,
-            sends: tries.sends,
-            counted,
-            wait,
-            in_doubt,
-            attempt: record(attempt),
-        };
         match verdict {
-            Verdict::Delivered => {
-                if let Some(at) = event.record_at {
-                    self.metrics.latency.observe(seconds_since(at));
-                }
-                let completion = Completion {
-                    event: EventRef::from(&event),
-                    right,
-                    sends: tries.sends,
-                    status: status.unwrap_or_default(),
-                };
-                self.shared.settler.delivered(Delivered {
-                    workflow: self.workflow.id.clone(),
-                    completion,
-                    answered_at: Instant::now(),
-                    reply: self.reply.clone(),
-                });
-            }
+            Verdict::Delivered => self.delivered(&job, status),
             Verdict::Retry { after, counts } => {
                 let counted = if counts { tries.counted } else { tries.counted.saturating_sub(1) };
-                let failure = failure(counted, after, attempt);
-                self.shared.settler.undelivered(Undelivered::Waits(failure, self.reply.clone()));
+                let next = if in_doubt { Next::InDoubt { after } } else { Next::Again { after } };
+                self.waits(&job, counted, next, Some(record));
             }
-            Verdict::Suspend(suspension) => {
-                let error = attempt.error.clone();
-                let failure = failure(tries.counted.saturating_sub(1), Duration::ZERO, attempt);
-                self.shared.settler.undelivered(Undelivered::Waits(failure, self.reply.clone()));
-                self.suspend(suspension, error);
-            }
-            Verdict::Dead(reason) => {
-                let death = Death {
-                    event: EventRef::from(&event),
-                    workflow: self.workflow.id.clone(),
-                    right,
-                    sends: tries.sends,
-                    reason,
-                    attempt: Some(record(attempt)),
-                };
-                self.shared.settler.undelivered(Undelivered::Dies(death, self.reply.clone()));
-            }
+            Verdict::Held => self.waits(&job, tries.counted, Next::Held, Some(record)),
+            Verdict::Dead(reason) => self.dies(&job, reason, Some(record)),
         }
+        if let Some(suspension) = suspends {
+            self.suspend(suspension, error);
+        }
+    }
+
+    pub(super) fn policy(&self) -> Policy<'_> {
+        let delivery = &self.workflow.delivery;
+        Policy { answers: &self.workflow.endpoint.answers, retries: &delivery.retries, in_doubt: delivery.in_doubt }
+    }
+
+    /// Has a delivery written down. The event is in flight until it is.
+    pub(super) fn delivered(&self, job: &Job, status: Option<u16>) {
+        if let Some(at) = job.event.record_at {
+            self.metrics.latency.observe(seconds_since(at));
+        }
+        self.shared.settler.delivered(Delivered {
+            workflow: self.workflow.id.clone(),
+            completion: Completion { event: EventRef::from(&job.event), right: job.right, sends: job.tries.sends, status },
+            answered_at: Instant::now(),
+            reply: self.reply.clone(),
+        });
+    }
+
+    /// Has it written down that the event waits, and for what.
+    pub(super) fn waits(&self, job: &Job, counted: u32, next: Next, attempt: Option<AttemptRecord>) {
+        let failure = Failure {
+            event: EventRef::from(&job.event),
+            workflow: self.workflow.id.clone(),
+            right: job.right,
+            sends: job.tries.sends,
+            counted,
+            next,
+            attempt,
+        };
+        self.shared.settler.undelivered(Undelivered::Waits(failure, self.reply.clone()));
+    }
+
+    pub(super) fn dies(&self, job: &Job, reason: Reason, attempt: Option<AttemptRecord>) {
+        let death = Death {
+            event: EventRef::from(&job.event),
+            workflow: self.workflow.id.clone(),
+            right: job.right,
+            sends: job.tries.sends,
+            reason,
+            attempt,
+        };
+        self.shared.settler.undelivered(Undelivered::Dies(death, self.reply.clone()));
     }
 
     /// Stops sending here at once, and for every process as soon as it is written.
@@ -214,87 +217,6 @@ impl Dispatcher {
             }
             let _ = notify::tell(&database, &id).await;
         });
-    }
-
-    /// Leases retries that are due, no more than can start now.
-    pub(super) fn claim_retries(&mut self, now: Instant) {
-        if !self.may_send() || self.reserved > 0 || now < self.next_retry_at {
-            return;
-        }
-        let firsts = self.windows.values().any(super::window::Window::has_queued);
-        let kept_for_firsts = if firsts { (self.concurrency() / 4).max(1) } else { 0 };
-        let slots = self.free_slots().saturating_sub(kept_for_firsts);
-        if slots == 0 {
-            return;
-        }
-        self.reserved = slots;
-        self.next_retry_at = now + LOOK_FOR_RETRIES;
-        let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
-        tokio::spawn(async move {
-            let limit = i64::try_from(slots).expect("slots are few");
-            let lease = workflow.delivery.lease;
-            let claimed = claim::retries(&shared.database, &workflow.id, shared.process, lease, limit).await;
-            #[cfg_attr(not(feature = "failpoints"), allow(unused_variables))]
-            let claimed_any = claimed.as_ref().is_ok_and(|retries| !retries.is_empty());
-            let next_due = match &claimed {
-                Ok(retries) if retries.len() < slots => {
-                    claim::next_due(&shared.database, &workflow.id).await.ok().flatten()
-                }
-                Ok(_) => Some(Duration::ZERO),
-                Err(_) => None,
-            };
-            let retries = claimed.unwrap_or_else(|error| {
-                tracing::warn!(workflow = %workflow.id, error = %chain(&error), "claiming retries failed");
-                Vec::new()
-            });
-            crate::failpoint!("claim.after");
-            if claimed_any {
-                crate::failpoint!("claim.retries");
-            }
-            let _ = messages.send(Message::Retries { slots, retries, next_due });
-        });
-    }
-
-    pub(super) fn retries_claimed(&mut self, slots: usize, retries: Vec<Retry>, next_due: Option<Duration>) {
-        self.reserved = self.reserved.saturating_sub(slots);
-        if let Some(due) = next_due {
-            self.next_retry_at = Instant::now() + due.min(LONGEST_SLEEP);
-        }
-        for retry in retries {
-            if retry.expired {
-                self.metrics.leases_expired.inc();
-                self.metrics.in_doubt.inc();
-            }
-            self.try_again(retry);
-        }
-    }
-
-    fn try_again(&mut self, retry: Retry) {
-        let right = Right::Retry { fence: retry.fence };
-        // Checked on our own clock: a process that was stopped meanwhile leaves the event to whoever holds it now.
-        let lease_lasts = retry.lease_until >= Instant::now() + self.workflow.endpoint.timeout;
-        if !lease_lasts && !crate::mutant!("no-check-before-sending") {
-            return;
-        }
-        // Its last attempt is over and only not written down yet, with Postgres slow or away: that outcome decides.
-        if self.retries.contains_key(&retry.event.place) {
-            return;
-        }
-        self.retries.insert(retry.event.place, retry.fence);
-        if let Err(reason) = verdict::may_try(retry.tries, &self.workflow.delivery.retries) {
-            self.unsettled += 1;
-            let death = Death {
-                event: EventRef::from(&retry.event),
-                workflow: self.workflow.id.clone(),
-                right,
-                sends: retry.tries.sends.saturating_sub(1),
-                reason,
-                attempt: None,
-            };
-            self.shared.settler.undelivered(Undelivered::Dies(death, self.reply.clone()));
-            return;
-        }
-        self.send(Job { event: retry.event, right, tries: retry.tries });
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::attempts::Finished;
+use super::retries::Asked;
 use super::settler::{Committed, Reply};
 use super::window::Window;
 use super::{Shared, Signals};
@@ -15,10 +16,11 @@ use crate::config::Workflow;
 use crate::event::{CursorId, Place, Standing};
 use crate::observe::WorkflowMetrics;
 use crate::outbox::attempt::Right;
-use crate::outbox::claim::{Claim, Retry};
+use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
 use crate::send::connect::{Connection, Target};
+use crate::send::lookup::Question;
 use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
@@ -32,8 +34,9 @@ pub(super) enum Message {
     Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
     Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
     Released { cursor: CursorId, epoch: i64 },
-    Waiting { cursor: CursorId, epoch: i64, claim: Option<Claim> },
-    Retries { slots: usize, retries: Vec<Retry>, next_due: Option<Duration> },
+    Waiting { cursor: CursorId, epoch: i64, slots: usize, claim: Option<Claim> },
+    Retries { slots: usize, retries: Vec<Retry>, put_away: PutAway, next_due: Option<Duration> },
+    Asked(Box<Asked>),
 }
 
 pub(super) struct Dispatcher {
@@ -41,6 +44,8 @@ pub(super) struct Dispatcher {
     pub shared: Shared,
     pub target: Arc<Target>,
     pub template: Arc<Template>,
+    /// How to ask about an event in doubt, where that can be asked.
+    pub question: Option<Arc<Question>>,
     pub metrics: Arc<WorkflowMetrics>,
     signals: Option<Signals>,
     owners: Arc<AtomicUsize>,
@@ -60,6 +65,8 @@ pub(super) struct Dispatcher {
     pub retries: HashMap<Place, i64>,
     /// Slots that a claim of retries under way has reserved.
     pub reserved: usize,
+    /// Slots that claims of waiting events under way have reserved, where a claim covers only what starts.
+    pub reserved_for_firsts: usize,
     pub idle: Vec<Connection>,
     pub next_retry_at: Instant,
     next_look_at: Instant,
@@ -75,7 +82,13 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(workflow: Arc<Workflow>, shared: Shared, signals: Signals, target: Target) -> Self {
+    pub fn new(
+        workflow: Arc<Workflow>,
+        shared: Shared,
+        signals: Signals,
+        target: Target,
+        question: Option<Question>,
+    ) -> Self {
         let (messages, inbox) = unbounded_channel();
         let (news, news_inbox) = unbounded_channel();
         let (reply, committed_inbox) = unbounded_channel();
@@ -85,6 +98,7 @@ impl Dispatcher {
             metrics: shared.metrics.of(&workflow.id),
             template: Arc::new(Template::new(&workflow)),
             target: Arc::new(target),
+            question: question.map(Arc::new),
             owners: Arc::clone(&signals.owners),
             state,
             signals: Some(signals),
@@ -96,6 +110,7 @@ impl Dispatcher {
             unsettled: 0,
             retries: HashMap::new(),
             reserved: 0,
+            reserved_for_firsts: 0,
             idle: Vec::new(),
             next_retry_at: now,
             next_look_at: now,
@@ -158,7 +173,9 @@ impl Dispatcher {
         self.let_go();
         let (events, bytes) = self.ahead();
         let room = events < self.most_ahead() && bytes < MOST_BYTES_AHEAD;
-        self.has_room.store(self.may_send() && room, Ordering::Release);
+        // An append claims what it stores ahead of its turn.
+        let may_claim_ahead = !self.workflow.delivery.in_doubt.claims_only_what_starts();
+        self.has_room.store(self.may_send() && room && may_claim_ahead, Ordering::Release);
     }
 
     /// Claimed and not settled: events, and the bytes of their bodies.
@@ -204,8 +221,15 @@ impl Dispatcher {
                 }
                 super::settler::tell(&self.shared.database, &self.workflow.id);
             }
-            Message::Waiting { cursor, epoch, claim } => self.claimed(cursor, epoch, claim),
-            Message::Retries { slots, retries, next_due } => self.retries_claimed(slots, retries, next_due),
+            Message::Waiting { cursor, epoch, slots, claim } => {
+                self.reserved_for_firsts -= slots;
+                self.claimed(cursor, epoch, claim);
+            }
+            Message::Retries { slots, retries, put_away, next_due } => {
+                self.put_away(put_away);
+                self.retries_claimed(slots, retries, next_due);
+            }
+            Message::Asked(asked) => self.asked(*asked),
         }
     }
 

@@ -4,11 +4,13 @@
 //! a statement) runs beside it and comes back as a message. `ingest` is never imported here: the two meet in `outbox`.
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `ownership` (taking, keeping,
-//! giving back), `attempts` (starting and finishing), `settler` (writing outcomes down).
+//! giving back), `attempts` (starting and finishing), `retries` (trying again, asking), `settler` (writing outcomes
+//! down).
 
 mod attempts;
 mod dispatcher;
 mod ownership;
+mod retries;
 pub mod settler;
 pub mod window;
 
@@ -24,6 +26,7 @@ use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
 use crate::send::connect::{ConnectError, Target};
 use crate::send::egress::Rules;
+use crate::send::lookup::Question;
 
 pub use settler::Settler;
 
@@ -59,6 +62,7 @@ pub fn start(
     signals: Signals,
 ) -> Result<tokio::task::JoinHandle<()>, ConnectError> {
     let target = Target::new(&workflow.endpoint.url, shared.rules.clone())?;
-    let dispatcher = dispatcher::Dispatcher::new(Arc::clone(workflow), shared.clone(), signals, target);
+    let question = Question::new(workflow, &shared.rules)?;
+    let dispatcher = dispatcher::Dispatcher::new(Arc::clone(workflow), shared.clone(), signals, target, question);
     Ok(tokio::spawn(dispatcher.run()))
 }

@@ -11,6 +11,7 @@ use crate::observe::chain;
 use crate::outbox::claim::{self, Claim};
 use crate::outbox::delivery::{self, Delivery, Found, Kept, Progress};
 use crate::outbox::handoff::Desk;
+use crate::outbox::{self, Database};
 
 /// How many waiting events one claim reads.
 const RANGE_EVENTS: usize = 1_000;
@@ -180,11 +181,15 @@ impl Dispatcher {
         if !self.may_send() {
             return;
         }
+        let only_what_starts = self.workflow.delivery.in_doubt.claims_only_what_starts();
         let (events, bytes) = self.ahead();
-        let mut room = self.most_ahead().saturating_sub(events);
         let bytes = MOST_BYTES_AHEAD.saturating_sub(bytes);
+        let mut room = match only_what_starts {
+            true => self.free_slots().saturating_sub(self.queued()),
+            false => self.most_ahead().saturating_sub(events),
+        };
         // Few large claims: planning one costs as much as reading hundreds of rows.
-        if room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2 {
+        if !only_what_starts && (room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2) {
             return;
         }
         let bytes = i64::try_from(bytes / self.windows.len().max(1)).expect("memory is small");
@@ -198,21 +203,29 @@ impl Dispatcher {
             window.claimed_at = Instant::now();
             let limit = room.min(RANGE_EVENTS).max(window.claim_limit);
             room = room.saturating_sub(limit);
+            // A claim leaves out its last record when that may be cut, so one more is asked for than may start.
+            let (slots, limit) = if only_what_starts { (limit, limit + 1) } else { (0, limit) };
+            self.reserved_for_firsts += slots;
             let limit = i64::try_from(limit).expect("a range is small");
             let (cursor, epoch, claimed_to) = (window.cursor, window.epoch, window.claimed_to());
             let (database, messages, id) =
                 (self.shared.database.clone(), self.messages.clone(), self.workflow.id.clone());
             tokio::spawn(async move {
-                let claim = match claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await {
-                    Ok(claim) => Some(claim),
-                    Err(error) => {
-                        warn!(workflow = %id, error = %chain(&error), "claiming waiting events failed");
-                        None
-                    }
-                };
-                let _ = messages.send(Message::Waiting { cursor, epoch, claim });
+                let mut claim = claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await;
+                if only_what_starts && matches!(claim, Ok(Claim::TooNarrow)) {
+                    claim = spread(&database, (cursor, epoch), claimed_to, &id).await;
+                }
+                let claim = claim.map_err(|error| {
+                    warn!(workflow = %id, error = %chain(&error), "claiming waiting events failed");
+                });
+                let _ = messages.send(Message::Waiting { cursor, epoch, slots, claim: claim.ok() });
             });
         }
+    }
+
+    /// Claimed events that no request was made for yet.
+    pub(super) fn queued(&self) -> usize {
+        self.windows.values().map(Window::queued).sum()
     }
 
     pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, claim: Option<Claim>) {
@@ -223,7 +236,9 @@ impl Dispatcher {
             Some(Claim::Range { .. }) if window.releasing => {}
             Some(Claim::Range { claimed_to, events }) => {
                 // What was read may have been cut by the limit: asked again until nothing comes.
-                window.may_wait = !events.is_empty();
+                // A record whose events were each given a life of their own has none here, and they are due now.
+                window.may_wait = !events.is_empty() || claimed_to > window.claimed_to();
+                self.next_retry_at = if events.is_empty() { Instant::now() } else { self.next_retry_at };
                 window.claim_limit = 0;
                 let in_turn = window.has_queued();
                 window.accept(claimed_to, events);
@@ -241,4 +256,15 @@ impl Dispatcher {
             None => {}
         }
     }
+}
+
+/// The next record has more events than may start together: each is leased by itself.
+async fn spread(
+    database: &Database,
+    held: (CursorId, i64),
+    claimed_to: i64,
+    workflow: &str,
+) -> Result<Claim, outbox::Error> {
+    let moved = claim::spread(database, held, claimed_to, workflow).await?;
+    Ok(moved.map_or(Claim::Astray, |claimed_to| Claim::Range { claimed_to, events: Vec::new() }))
 }

@@ -3,6 +3,7 @@
 //! Two queues, so that a burst of failures cannot hold up deliveries. Each takes what queued while its last commit ran.
 //! Nothing is given up: with Postgres away outcomes wait here, bounded by what may be in flight.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tracing::{error, warn};
 
 use crate::event::{Place, ProcessId};
 use crate::observe::{Metrics, chain};
-use crate::outbox::attempt::Right;
+use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::park::{self, Death, Parked};
 use crate::outbox::settle::{self, Completion, Settled};
@@ -90,6 +91,7 @@ impl Desk {
                 until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
                     .await;
             crate::failpoint!("settle.after");
+            self.note_late(&completions, &settled).await;
             for item in batch.drain(..) {
                 let place = item.completion.event.place;
                 let metrics = self.metrics.of(&item.workflow);
@@ -105,6 +107,15 @@ impl Desk {
                 let committed = Committed { place, right: item.completion.right, due_in: None };
                 let _ = item.reply.send(committed);
             }
+        }
+    }
+
+    /// An answer that came after its event was given up changes nothing, but whoever thinks of a replay should know.
+    async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) {
+        let is_late = |c: &&Completion| settled.get(&c.event.place) == Some(&Settled::AlreadyDone);
+        let late: Vec<EventRef> = completions.iter().filter(is_late).map(|c| c.event.clone()).collect();
+        if !late.is_empty() {
+            until_done("noting late answers", || settle::note_late(&self.database, &late)).await;
         }
     }
 
@@ -131,7 +142,7 @@ impl Desk {
         until_done("recording attempts", || {
             let attempts = batch.iter().filter_map(|item| match item {
                 Undelivered::Waits(failure, _) => {
-                    Some((&failure.event, failure.sends, failure.right, &failure.attempt))
+                    failure.attempt.as_ref().map(|attempt| (&failure.event, failure.sends, failure.right, attempt))
                 }
                 Undelivered::Dies(death, _) => {
                     death.attempt.as_ref().map(|attempt| (&death.event, death.sends, death.right, attempt))
@@ -152,11 +163,12 @@ impl Desk {
             until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
         for (failure, reply) in batch {
             let place = failure.event.place;
-            let due_in = written.contains(&place).then_some(failure.wait);
-            if due_in.is_none() {
+            let is_written = written.contains(&place);
+            if !is_written {
                 self.metrics.of(&failure.workflow).fenced_writes.inc();
                 warn!(workflow = %failure.workflow, event = %place, "fenced: a failure came after its lease was lost");
             }
+            let due_in = failure.next.due_in().filter(|_| is_written);
             let _ = reply.send(Committed { place, right: failure.right, due_in });
         }
     }

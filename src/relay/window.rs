@@ -133,6 +133,10 @@ impl Window {
         !self.queue.is_empty()
     }
 
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     pub fn start(&mut self) -> Option<Event> {
         let event = self.queue.pop_front()?;
         self.last_started = Some(event.place.offset);

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::egress::Rules;
-use super::verdict::Trouble;
+use super::outcome::Trouble;
 
 /// Answers whose headers are longer than this are not HTTP that we read.
 const HEADER_BYTES: usize = 64 << 10;

@@ -6,6 +6,8 @@
 pub mod backoff;
 pub mod connect;
 pub mod egress;
+pub mod lookup;
+pub mod outcome;
 pub mod request;
 pub mod retry_after;
 pub mod verdict;
@@ -18,7 +20,7 @@ use hyper::{Request, Response, body::Incoming};
 
 use crate::observe::chain;
 use connect::{Connection, Target};
-use verdict::{Outcome, Trouble};
+use outcome::{Outcome, Trouble};
 
 /// At most this much of an answer is read; beyond it the connection is dropped.
 const ANSWER_BYTES: usize = 64 << 10;

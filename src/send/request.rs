@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::config::{Endpoint, IdempotencyKey, Method, Workflow};
 use crate::event::Event;
 
+pub(super) const USER_AGENT: &str = concat!("oncebox/", env!("CARGO_PKG_VERSION"));
+
 /// What all requests of a workflow share.
 pub struct Template {
     method: HttpMethod,
@@ -25,12 +27,9 @@ pub struct Template {
 impl Template {
     pub fn new(workflow: &Workflow) -> Self {
         let Workflow { id, endpoint, .. } = workflow;
-        let mut fixed = HeaderMap::new();
-        for (name, value) in &endpoint.headers {
-            fixed.insert(header_name(name), header_value(value.expose()));
-        }
-        fixed.insert("host", header_value(&host(endpoint)));
-        fixed.insert("user-agent", HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION"))));
+        let mut fixed = configured(endpoint);
+        fixed.insert("host", header_value(&host(&endpoint.url)));
+        fixed.insert("user-agent", HeaderValue::from_static(USER_AGENT));
         fixed.insert("oncebox-workflow", header_value(id));
         let IdempotencyKey { header, quoted, .. } = &workflow.delivery.key;
         Self {
@@ -39,7 +38,7 @@ impl Template {
                 Method::Put => HttpMethod::PUT,
                 Method::Patch => HttpMethod::PATCH,
             },
-            path: path(endpoint),
+            path: path(&endpoint.url),
             fixed,
             key_header: header_name(&header.to_lowercase()),
             key_quoted: *quoted,
@@ -68,6 +67,15 @@ impl Template {
     }
 }
 
+/// The headers that the configuration adds.
+pub(super) fn configured(endpoint: &Endpoint) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &endpoint.headers {
+        headers.insert(header_name(name), header_value(value.expose()));
+    }
+    headers
+}
+
 /// A structured-field string (RFC 8941). Keys hold no quote and no backslash, but a caller's might one day.
 fn quoted(key: &str) -> String {
     format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""))
@@ -80,8 +88,8 @@ fn made_traceparent(key: &str) -> String {
     format!("00-{}-{}-01", hex(&digest[..16]), hex(&digest[16..24]))
 }
 
-fn path(endpoint: &Endpoint) -> Uri {
-    let url = &endpoint.url;
+/// Path and query, as a request line has them.
+pub(super) fn path(url: &url::Url) -> Uri {
     let text = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
         None => url.path().to_owned(),
@@ -89,9 +97,9 @@ fn path(endpoint: &Endpoint) -> Uri {
     text.parse().expect("the url crate writes valid paths")
 }
 
-fn host(endpoint: &Endpoint) -> String {
-    let host = endpoint.url.host_str().unwrap_or_default();
-    match endpoint.url.port() {
+pub(super) fn host(url: &url::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     }
@@ -102,7 +110,7 @@ fn header_name(name: &str) -> HeaderName {
 }
 
 /// What comes from data is cleaned, never dropped and never able to end its line.
-fn header_value(text: &str) -> HeaderValue {
+pub(super) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| {
         let clean: String = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
         HeaderValue::from_str(&clean).expect("printable ASCII is a header value")

@@ -5,33 +5,10 @@
 use std::time::Duration;
 
 use super::backoff;
+use super::outcome::{Outcome, Trouble, is_in_doubt};
 use crate::config::scalar::StatusMatch;
-use crate::config::{Answers, Retries};
+use crate::config::{Answers, InDoubt, Retries};
 use crate::event::Reason;
-
-/// What happened to one request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// A status line came back. `retry_after` is what the answer asked for, when it is readable.
-    Answered { status: u16, retry_after: Option<Duration> },
-    /// Bytes left, and nobody knows what became of them.
-    Unknown(Trouble),
-    /// Nothing left this machine.
-    NeverSent(Trouble),
-}
-
-/// Why there was no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    Timeout,
-    Connect,
-    Dns,
-    Tls,
-    /// The egress rules forbid every address that the name has.
-    Blocked,
-    /// The connection broke, or what came back is not HTTP.
-    Broken,
-}
 
 /// What becomes of the event.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,9 +19,31 @@ pub enum Verdict {
         after: Duration,
         counts: bool,
     },
+    /// Held until an operator says what became of it.
+    Held,
     Dead(Reason),
-    /// The workflow suspends itself; the event waits, uncounted.
-    Suspend(Suspension),
+}
+
+/// What becomes of the event, and of its workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// The workflow sends nothing more until somebody resumes it.
+    pub suspends: Option<Suspension>,
+}
+
+impl From<Verdict> for Judgement {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, suspends: None }
+    }
+}
+
+/// What a workflow says about its attempts.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy<'a> {
+    pub answers: &'a Answers,
+    pub retries: &'a Retries,
+    pub in_doubt: InDoubt,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,73 +66,81 @@ pub struct Tries {
 }
 
 /// `random` is from 0 up to 1 and only moves a delay within its jitter.
-pub fn judge(outcome: &Outcome, tries: Tries, answers: &Answers, retries: &Retries, random: f64) -> Verdict {
+pub fn judge(outcome: &Outcome, tries: Tries, policy: Policy<'_>, random: f64) -> Judgement {
+    match policy.in_doubt {
+        InDoubt::End => judge_only_attempt(outcome, tries, policy, random),
+        InDoubt::Redeliver | InDoubt::Ask | InDoubt::Hold => judge_attempt(outcome, tries, policy, random),
+    }
+}
+
+fn judge_attempt(outcome: &Outcome, tries: Tries, policy: Policy<'_>, random: f64) -> Judgement {
+    let Policy { answers, retries, in_doubt } = policy;
     let asked = match outcome {
         Outcome::Answered { status, retry_after } => {
             let listed = |list: &[StatusMatch]| list.iter().any(|m| m.matches(*status));
             if listed(&answers.delivered) || (crate::mutant!("redirects-are-deliveries") && *status / 100 == 3) {
-                return Verdict::Delivered;
+                return Verdict::Delivered.into();
             }
             if listed(&answers.in_progress) {
-                return in_progress(tries, retries);
+                return in_progress(tries, retries).into();
             }
             if listed(&answers.gone) {
-                return Verdict::Suspend(Suspension::Gone);
+                return waits_for_resume(Suspension::Gone);
             }
             if listed(&answers.rejected) {
-                return Verdict::Dead(Reason::Rejected);
+                return Verdict::Dead(Reason::Rejected).into();
             }
             // Only these two statuses define what Retry-After means for a request like ours.
             retry_after.filter(|_| matches!(status, 429 | 503))
         }
-        Outcome::NeverSent(Trouble::Blocked) => return Verdict::Suspend(Suspension::Blocked),
+        Outcome::NeverSent(Trouble::Blocked) => return waits_for_resume(Suspension::Blocked),
         Outcome::Unknown(_) | Outcome::NeverSent(_) => None,
     };
-    if let Some(reason) = spent(tries, retries) {
-        return Verdict::Dead(reason);
+    let doubtful = is_in_doubt(outcome, answers);
+    if doubtful && in_doubt == InDoubt::Hold {
+        return Verdict::Held.into();
     }
+    // Asked about before it is given up: it may have been processed after all.
+    let asks = doubtful && in_doubt == InDoubt::Ask;
+    if let Some(reason) = spent(tries, retries)
+        && !asks
+    {
+        return Verdict::Dead(reason).into();
+    }
+    again(tries, retries, asked, random).into()
+}
+
+/// At most once: whatever may have reached the endpoint is never sent again.
+fn judge_only_attempt(outcome: &Outcome, tries: Tries, policy: Policy<'_>, random: f64) -> Judgement {
+    let Policy { answers, retries, .. } = policy;
+    match outcome {
+        Outcome::Answered { status, .. } => {
+            let listed = |list: &[StatusMatch]| list.iter().any(|m| m.matches(*status));
+            if listed(&answers.delivered) {
+                return Verdict::Delivered.into();
+            }
+            let suspends = listed(&answers.gone).then_some(Suspension::Gone);
+            Judgement { verdict: Verdict::Dead(Reason::Rejected), suspends }
+        }
+        Outcome::Unknown(_) => Verdict::Dead(Reason::InDoubt).into(),
+        Outcome::NeverSent(Trouble::Blocked) => waits_for_resume(Suspension::Blocked),
+        Outcome::NeverSent(_) => match spent(tries, retries) {
+            Some(reason) => Verdict::Dead(reason).into(),
+            None => again(tries, retries, None, random).into(),
+        },
+    }
+}
+
+/// The event waits, uncounted, for as long as its workflow is suspended.
+fn waits_for_resume(suspension: Suspension) -> Judgement {
+    Judgement { verdict: Verdict::Retry { after: Duration::ZERO, counts: false }, suspends: Some(suspension) }
+}
+
+fn again(tries: Tries, retries: &Retries, asked: Option<Duration>, random: f64) -> Verdict {
     let delay = backoff::jittered(backoff::scheduled(&retries.backoff, tries.counted), retries.jitter, random);
     // What the receiver asks for is never cut short: if that is past giveUpAfter, the event has had its last attempt.
     let asked = asked.unwrap_or_default().min(retries.max_retry_after);
     Verdict::Retry { after: within(delay, tries, retries).max(asked), counts: true }
-}
-
-/// Whether the receiver may have processed the request although it was not delivered.
-pub fn is_in_doubt(outcome: &Outcome, answers: &Answers) -> bool {
-    match outcome {
-        Outcome::Answered { status, .. } => answers.in_doubt.iter().any(|m| m.matches(*status)),
-        Outcome::Unknown(_) => true,
-        Outcome::NeverSent(_) => false,
-    }
-}
-
-/// The outcome as metrics and attempt records name it.
-pub fn label(outcome: &Outcome, answers: &Answers) -> &'static str {
-    let trouble = match outcome {
-        Outcome::Answered { status, .. } => {
-            let listed = |list: &[StatusMatch]| list.iter().any(|m| m.matches(*status));
-            return match status {
-                _ if listed(&answers.delivered) => "delivered",
-                _ if listed(&answers.in_progress) => "in_progress",
-                _ if listed(&answers.gone) => "gone",
-                _ if listed(&answers.rejected) => "rejected",
-                429 => "throttled",
-                300..=399 => "http_3xx",
-                400..=499 => "http_4xx",
-                500..=599 => "http_5xx",
-                _ => "other",
-            };
-        }
-        Outcome::Unknown(trouble) | Outcome::NeverSent(trouble) => trouble,
-    };
-    match trouble {
-        Trouble::Timeout => "timeout",
-        Trouble::Connect => "connect",
-        Trouble::Dns => "dns",
-        Trouble::Tls => "tls",
-        Trouble::Blocked => "blocked",
-        Trouble::Broken => "other",
-    }
 }
 
 /// Whether an event may be tried at all: asked before a retry is sent, where the attempt about to be made is counted.
@@ -198,9 +205,14 @@ mod tests {
         }
     }
 
-    fn verdict(outcome: &Outcome, counted: u32, age: u64, limit: Option<u32>) -> Verdict {
+    fn judged(outcome: &Outcome, counted: u32, age: u64, limit: Option<u32>, in_doubt: InDoubt) -> Judgement {
         let tries = Tries { sends: counted, counted, age: Duration::from_secs(age) };
-        judge(outcome, tries, &answers(), &retries(limit), 0.5)
+        let (answers, retries) = (answers(), retries(limit));
+        judge(outcome, tries, Policy { answers: &answers, retries: &retries, in_doubt }, 0.5)
+    }
+
+    fn verdict(outcome: &Outcome, counted: u32, age: u64, limit: Option<u32>) -> Verdict {
+        judged(outcome, counted, age, limit, InDoubt::Redeliver).verdict
     }
 
     fn answered(status: u16) -> Outcome {
@@ -226,7 +238,8 @@ mod tests {
         for status in [400, 413, 414, 415, 422] {
             assert_eq!(verdict(&answered(status), 1, 0, None), Verdict::Dead(Reason::Rejected), "{status}");
         }
-        assert_eq!(verdict(&answered(410), 1, 0, None), Verdict::Suspend(Suspension::Gone));
+        let gone = judged(&answered(410), 1, 0, None, InDoubt::Redeliver);
+        assert_eq!(gone, waits_for_resume(Suspension::Gone), "the event waits, nothing is lost");
     }
 
     #[test]
@@ -240,7 +253,9 @@ mod tests {
     fn waits_for_in_progress_grow_with_those_answers_alone() {
         let after = |sends, counted| {
             let tries = Tries { sends, counted, age: Duration::ZERO };
-            judge(&answered(409), tries, &answers(), &retries(None), 0.5)
+            let (answers, retries) = (answers(), retries(None));
+            let policy = Policy { answers: &answers, retries: &retries, in_doubt: InDoubt::Redeliver };
+            judge(&answered(409), tries, policy, 0.5).verdict
         };
         let waits = |seconds| Verdict::Retry { after: Duration::from_secs(seconds), counts: false };
         assert_eq!(after(6, 6), waits(1), "the first one after five failures");
@@ -269,7 +284,38 @@ mod tests {
     #[test]
     fn a_blocked_address_suspends_and_costs_no_attempt() {
         let blocked = Outcome::NeverSent(Trouble::Blocked);
-        assert_eq!(verdict(&blocked, 1, 0, Some(1)), Verdict::Suspend(Suspension::Blocked));
+        for in_doubt in [InDoubt::Redeliver, InDoubt::End] {
+            assert_eq!(judged(&blocked, 1, 0, Some(1), in_doubt), waits_for_resume(Suspension::Blocked));
+        }
+    }
+
+    #[test]
+    fn at_most_once_sends_again_only_what_never_left() {
+        let verdict = |outcome: &Outcome| judged(outcome, 1, 0, None, InDoubt::End).verdict;
+        assert_eq!(verdict(&answered(204)), Verdict::Delivered);
+        for status in [301, 400, 404, 408, 409, 410, 422, 429, 500, 502, 503, 504] {
+            assert_eq!(verdict(&answered(status)), Verdict::Dead(Reason::Rejected), "{status}");
+        }
+        for trouble in [Trouble::Timeout, Trouble::Broken] {
+            assert_eq!(verdict(&Outcome::Unknown(trouble)), Verdict::Dead(Reason::InDoubt));
+        }
+        for trouble in [Trouble::Timeout, Trouble::Connect, Trouble::Dns, Trouble::Tls] {
+            assert_eq!(verdict(&Outcome::NeverSent(trouble)), retry(10));
+        }
+        let gone = judged(&answered(410), 1, 0, None, InDoubt::End);
+        assert_eq!(gone.suspends, Some(Suspension::Gone), "gone also suspends");
+        let spent = judged(&Outcome::NeverSent(Trouble::Connect), 3, 0, Some(3), InDoubt::End);
+        assert_eq!(spent.verdict, Verdict::Dead(Reason::Exhausted));
+    }
+
+    #[test]
+    fn what_is_in_doubt_is_held_or_asked_about_even_after_the_last_attempt() {
+        let lost = Outcome::Unknown(Trouble::Broken);
+        assert_eq!(judged(&lost, 3, 0, Some(3), InDoubt::Hold).verdict, Verdict::Held);
+        assert_eq!(judged(&answered(500), 1, 0, None, InDoubt::Hold).verdict, Verdict::Held);
+        assert_eq!(judged(&answered(503), 1, 0, None, InDoubt::Hold).verdict, retry(10), "not in doubt");
+        assert_eq!(judged(&lost, 3, 0, Some(3), InDoubt::Ask).verdict, retry(10), "asked before it is given up");
+        assert_eq!(judged(&answered(503), 3, 0, Some(3), InDoubt::Ask).verdict, Verdict::Dead(Reason::Exhausted));
     }
 
     #[test]

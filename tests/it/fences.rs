@@ -6,7 +6,7 @@ use oncebox::config::Postgres;
 use oncebox::event::{CursorId, Place, ProcessId, Reason};
 use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{AttemptRecord, EventRef, Right};
-use oncebox::outbox::failure::{self, Failure};
+use oncebox::outbox::failure::{self, Failure, Next};
 use oncebox::outbox::park::{self, Death, Parked};
 use oncebox::outbox::settle::{self, Completion, Settled};
 
@@ -77,9 +77,8 @@ impl Case {
             right,
             sends: 2,
             counted: 2,
-            wait: Duration::from_secs(60),
-            in_doubt: false,
-            attempt: self.attempt(),
+            next: Next::Again { after: Duration::from_secs(60) },
+            attempt: Some(self.attempt()),
         };
         failure::failed(&self.database, self.process, &[failure]).await.expect("it runs").len()
     }
@@ -97,7 +96,7 @@ impl Case {
     }
 
     async fn complete(&self, right: Right) -> Settled {
-        let completion = Completion { event: self.event.clone(), right, sends: 2, status: 200 };
+        let completion = Completion { event: self.event.clone(), right, sends: 2, status: Some(200) };
         let settled = settle::completed(&self.database, self.process, &[completion]).await.expect("it runs");
         settled[&self.event.place]
     }

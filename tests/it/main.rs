@@ -1,8 +1,10 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
+mod at_most_once;
 mod config;
 mod doubt;
 mod fences;
+mod in_doubt;
 mod ingest;
 mod lag;
 mod postgres;

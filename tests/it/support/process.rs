@@ -20,6 +20,7 @@ pub struct Config {
     pub kafka: String,
     pub egress: String,
     pub postgres: String,
+    pub guarantee: &'static str,
     pub timeout: &'static str,
     pub lease: &'static str,
 }
@@ -38,6 +39,7 @@ impl Config {
             kafka: String::new(),
             egress: "[127.0.0.0/8]".to_owned(),
             postgres: String::new(),
+            guarantee: "exactly-once",
             timeout: "1s",
             lease: "3s",
         }
@@ -65,7 +67,7 @@ workflows:
       timeout: {timeout}
       {endpoint}
     delivery:
-      guarantee: exactly-once
+      guarantee: {guarantee}
       lease: {lease}
       {delivery}
     {extra}
@@ -82,6 +84,7 @@ workflows:
             delivery = self.delivery,
             endpoint = self.endpoint,
             extra = self.extra,
+            guarantee = self.guarantee,
             timeout = self.timeout,
             lease = self.lease,
         )

@@ -1,0 +1,20 @@
+-- Hold events whose last attempt is in doubt, until an operator says what became of them. Called by outbox::claim::retries
+-- before it claims, when the workflow holds. $1 workflow, $2 limit. Index: retry_due.
+-- These are events of a lost owner, and retries whose lease ran out; an attempt that ended in doubt is held as it is
+-- settled. The fence rises, so that a stale holder cannot write them any more.
+with due as materialized (
+    select r.cursor, r.record_offset, r.event_index, r.generation, r.state = 'active' as expired
+      from oncebox.retry as r
+     where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
+       and (r.in_doubt or r.state = 'active')
+     order by r.due
+     limit $2
+       for update skip locked
+)
+update oncebox.retry as r
+   set state = 'pending', held = 'in_doubt', in_doubt = true, leased_by = null, lease_until = null,
+       fence = greatest(r.fence + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
+  from due
+ where r.cursor = due.cursor and r.record_offset = due.record_offset
+   and r.event_index = due.event_index and r.generation = due.generation
+returning due.expired;
