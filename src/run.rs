@@ -24,7 +24,7 @@ use crate::ingest::workers::Workers;
 use crate::observe::{Metrics, chain};
 use crate::outbox::handoff::Desks;
 use crate::outbox::writer::Writer;
-use crate::outbox::{Database, notify, partitions, workflow};
+use crate::outbox::{Database, notify, partitions, seen, workflow};
 use crate::preflight;
 use crate::relay::{self, Settler};
 use crate::send::egress::Rules;
@@ -136,6 +136,9 @@ impl Process {
         let mut background = tokio::task::JoinSet::new();
         background.spawn(notify::listen_forever(database.clone(), heard.clone()));
         background.spawn(partitions::maintain_forever(database.clone(), config.workflows.clone(), Arc::clone(metrics)));
+        if config.workflows.iter().any(|workflow| workflow.delivery.deduplication.is_some()) {
+            background.spawn(seen::prune_forever(database.clone()));
+        }
         background.spawn(upkeep::halt_forever(database.clone(), halted));
         watch_thread(config, &reading, metrics, stopped.clone());
         let mut process = Self {

@@ -4,7 +4,8 @@
 -- $2 cursors, $3 owner epochs, $4 expected offsets, $5 new offsets, $6 delivery epochs (-1: do not claim),
 -- $7 event counts, $8 event bytes, $9 dead records, $10 filtered ranges, $11 tombstone ranges
 -- events: $12 cursors, $13 offsets, $14 indexes, $15 keys, $16 types, $17 content types, $18 traceparents,
---         $19 source times, $20 config versions, $21 bodies
+--         $19 source times, $20 config versions, $21 bodies, $31 fingerprints (null: repeats are not suppressed),
+--         $32 seconds for which a fingerprint is remembered
 -- dead:   $22 cursors, $23 offsets, $24 reasons, $25 details, $26 config versions, $27 values, $28 record keys,
 --         $29 record headers, $30 source times
 --
@@ -12,6 +13,8 @@
 -- another epoch, another offset) stores nothing and is missing from the answer. Rows are locked in id order first, so
 -- the update sees each row's newest version. claimed_to moves along only when nothing waits before these events and
 -- this process holds the delivery epoch, which is checked on the same locked row. Index: primary key.
+-- An event whose fingerprint was seen is suppressed: not stored, noted in the ledger, and named in the answer. Two appends
+-- with one fingerprint wait for each other on its row; rows are taken in order. The same place read again is no repeat.
 with durable as (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
@@ -35,17 +38,51 @@ moved as (
  returning c.id, c.workflow, c.topic, c.partition, c.generation, c.next_offset, c.claimed_to,
            b.expected, b.events, b.dead
 ),
+fresh as (
+    insert into oncebox.seen as s (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
+    select distinct on (moved.workflow, f.fingerprint)
+           moved.workflow, f.fingerprint, f.cursor, f.record_offset, f.event_index,
+           clock_timestamp() + make_interval(secs => f.seconds)
+      from unnest($12, $13, $14, $31, $32) as f (cursor, record_offset, event_index, fingerprint, seconds)
+      join moved on moved.id = f.cursor
+     where f.fingerprint is not null
+     order by moved.workflow, f.fingerprint, f.cursor, f.record_offset, f.event_index
+        on conflict (workflow, fingerprint) do update
+       set cursor = excluded.cursor, record_offset = excluded.record_offset, event_index = excluded.event_index,
+           expires_at = excluded.expires_at
+     where s.expires_at <= clock_timestamp()
+        or (s.cursor = excluded.cursor and s.record_offset = excluded.record_offset
+            and s.event_index = excluded.event_index)
+ returning s.cursor, s.record_offset, s.event_index
+),
+events as materialized (
+    select e.cursor, e.record_offset, e.event_index, e.key, e.event_type, e.content_type, e.traceparent, e.source_at,
+           e.config_version, e.body, e.fingerprint is not null and fresh.cursor is null as suppressed
+      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $31)
+           as e (cursor, record_offset, event_index, key, event_type, content_type, traceparent, source_at,
+                 config_version, body, fingerprint)
+      left join fresh on fresh.cursor = e.cursor and fresh.record_offset = e.record_offset
+                     and fresh.event_index = e.event_index
+),
 stored as (
     insert into oncebox.outbox
            (cursor, record_offset, event_index, generation, day, key, event_type, content_type, traceparent,
             source_at, created_at, config_version, body)
     select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, e.key, e.event_type,
            e.content_type, e.traceparent, e.source_at, clock_timestamp(), e.config_version, e.body
-      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
-           as e (cursor, record_offset, event_index, key, event_type, content_type, traceparent, source_at,
-                 config_version, body)
+      from events as e
       join moved on moved.id = e.cursor
      cross join durable
+     where not e.suppressed
+),
+suppressed as materialized (
+    select e.cursor, e.record_offset, e.event_index, octet_length(e.body) as bytes
+      from events as e
+      join moved on moved.id = e.cursor
+     where e.suppressed
+),
+repeats as materialized (
+    select cursor, count(*)::int4 as events, sum(bytes)::int8 as bytes from suppressed group by cursor
 ),
 ended as (
     insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
@@ -66,27 +103,41 @@ parked as (
      cross join durable
 ),
 counted as materialized (
-    select v.cursor, moved.dead
+    select v.cursor, moved.dead, coalesce(repeats.events, 0) as repeats, coalesce(repeats.bytes, 0) as bytes
       from oncebox.delivery as v
-      join moved on moved.id = v.cursor and moved.dead > 0
+      join moved on moved.id = v.cursor
+      left join repeats on repeats.cursor = v.cursor
+     where moved.dead > 0 or repeats.events > 0
      order by v.cursor
        for update of v
 ),
 discarded as (
     update oncebox.delivery as v
-       set discarded = v.discarded + counted.dead
+       set discarded = v.discarded + counted.dead, suppressed = v.suppressed + counted.repeats,
+           settled_bytes = v.settled_bytes + counted.bytes
       from counted
      where v.cursor = counted.cursor
 ),
 noted as (
     insert into oncebox.ledger
-           (cursor, from_offset, to_offset, generation, day, events, dead, filtered, tombstones)
-    select moved.id, moved.expected, moved.next_offset, moved.generation, durable.day, moved.events, moved.dead,
-           l.filtered::int8multirange, l.tombstones::int8multirange
+           (cursor, from_offset, to_offset, generation, day, events, dead, filtered, tombstones, suppressed)
+    select moved.id, moved.expected, moved.next_offset, moved.generation, durable.day,
+           moved.events - coalesce((select repeats.events from repeats where repeats.cursor = moved.id), 0), moved.dead,
+           l.filtered::int8multirange, l.tombstones::int8multirange,
+           coalesce((select range_agg(int8range(s.record_offset, s.record_offset + 1))
+                       from suppressed as s
+                      where s.cursor = moved.id
+                        and not exists (
+                            select 1 from events as e
+                             where e.cursor = s.cursor and e.record_offset = s.record_offset and not e.suppressed)),
+                    '{}')
       from moved
       join unnest($2, $10, $11) as l (id, filtered, tombstones) on l.id = moved.id
      cross join durable
 )
-select moved.id, moved.claimed_to = moved.next_offset as claimed, moved.generation, durable.day
+select moved.id, moved.claimed_to = moved.next_offset as claimed, moved.generation, durable.day,
+       null::bigint as suppressed_offset, null::integer as suppressed_index
   from moved
- cross join durable;
+ cross join durable
+ union all
+select s.cursor, null, null, null, s.record_offset, s.event_index from suppressed as s;

@@ -101,6 +101,8 @@ create table oncebox.delivery (
     completed bigint not null default 0,
     cancelled bigint not null default 0,
     discarded bigint not null default 0,
+    -- Appended and never stored: the source had published them before.
+    suppressed bigint not null default 0,
     settled_bytes bigint not null default 0,
     constraint an_owner_has_a_lease check ((owner is null) = (lease_until is null))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
@@ -172,9 +174,33 @@ create table oncebox.ledger (
     dead integer not null,
     filtered int8multirange not null,
     tombstones int8multirange not null,
+    -- Records all of whose events were suppressed as repeats.
+    suppressed int8multirange not null,
     primary key (cursor, from_offset, generation, day),
     constraint a_range check (from_offset < to_offset)
 ) partition by range (day);
+
+-- Changes that were seen, where a workflow suppresses repeats. The place is that of the first.
+create table oncebox.seen (
+    workflow text not null,
+    fingerprint bytea not null,
+    cursor bigint not null,
+    record_offset bigint not null,
+    event_index integer not null,
+    expires_at timestamptz not null,
+    primary key (workflow, fingerprint)
+) partition by hash (workflow, fingerprint);
+
+create index seen_expiry on oncebox.seen (expires_at);
+
+do $$
+begin
+    for part in 0..7 loop
+        execute format(
+            'create table oncebox.seen_%s partition of oncebox.seen for values with (modulus 8, remainder %s)', part, part);
+    end loop;
+end
+$$;
 
 -- Events that need a life of their own: to be tried again, held, replayed, or taken over in doubt.
 create table oncebox.retry (

@@ -11,4 +11,4 @@ select max(extract(epoch from clock_timestamp()) - coalesce(o.source_at / 1000.0
         order by b.record_offset, b.event_index
         limit 1) as o
  where d.workflow = $1 and d.settled_to < c.next_offset
-   and c.appended > d.completed + d.cancelled + d.discarded;
+   and c.appended > d.completed + d.cancelled + d.discarded + d.suppressed;

@@ -1,6 +1,6 @@
 -- What the gauges of one workflow are filled from. Called by outbox::gauges::read, every few seconds, never per scrape.
 -- $1 workflow. Counters and bounded index look-ups only: no table is scanned. Index: retry_state, retry_due, retry_age.
-select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded), 0)::bigint as waiting,
+select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded - d.suppressed), 0)::bigint as waiting,
        coalesce(sum(c.appended_bytes - d.settled_bytes), 0)::bigint as waiting_bytes,
        coalesce(sum(d.completed), 0)::bigint as completed,
        coalesce(sum(d.cancelled), 0)::bigint as cancelled,

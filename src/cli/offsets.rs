@@ -80,7 +80,7 @@ async fn show_offsets(show: &Show) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = cursors
         .iter()
         .map(|c| {
-            let waiting = c.events - c.completed - c.cancelled - c.discarded;
+            let waiting = c.events - c.completed - c.cancelled - c.discarded - c.suppressed;
             let numbers = [c.start_offset, c.next_offset, c.settled_to, c.events, waiting];
             let mut row = vec![c.topic.clone(), c.partition.to_string(), c.topic_id.clone()];
             row.extend(numbers.map(|number| number.to_string()));

@@ -99,9 +99,14 @@ fn lookup(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Look
         return None;
     }
     // The host is fixed by the configuration: no key, whatever it holds, may choose who is asked.
-    let authority = text.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let authority =
+        text.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
     if authority.contains(KEY_IN_URL) {
-        report.problem(&format!("{here}/url"), "the key stands in the host", "{idempotencyKey} in the path or the query");
+        report.problem(
+            &format!("{here}/url"),
+            "the key stands in the host",
+            "{idempotencyKey} in the path or the query",
+        );
     }
     let exact = |status: u16| vec![StatusMatch::Exact(status)];
     Some(Lookup {

@@ -6,9 +6,7 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{
-    Compression, Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow,
-};
+use super::raw_workflow::{Compression, Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
@@ -44,7 +42,6 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
         (auth, "/endpoint/auth", "endpoint.auth"),
         (tls, "/endpoint/tls", "endpoint.tls"),
         (!endpoint.signing.secrets.is_empty(), "/endpoint/signing", "endpoint.signing"),
-        (delivery.deduplication.is_some(), "/delivery/deduplication", "deduplication"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
         (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
         (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),

@@ -80,8 +80,13 @@ pub struct Draft {
     pub traceparent: Option<String>,
     /// The record's time, milliseconds since 1970; the source's when the record has none.
     pub record_at: Option<i64>,
+    /// What tells this change from every other, where repeats are suppressed.
+    pub fingerprint: Option<Fingerprint>,
     pub body: Bytes,
 }
+
+/// The SHA-256 of what identifies a change.
+pub type Fingerprint = [u8; 32];
 
 /// A stored event, with all that a request needs.
 #[derive(Debug, Clone)]

@@ -77,6 +77,8 @@ pub struct WorkflowMetrics {
     pub delivered: IntCounter,
     pub retries: IntCounter,
     pub key_fallbacks: IntCounter,
+    pub spilled: IntCounter,
+    pub duplicates_suppressed: IntCounter,
     pub in_doubt: IntCounter,
     pub leases_expired: IntCounter,
     pub late_acks: IntCounter,
@@ -182,9 +184,6 @@ impl Metrics {
             let own = names.iter().map(|name| labels.get(*name).map_or("", String::as_str));
             let values: Vec<&str> = [&***workflow, guarantee].into_iter().chain(own).collect();
             info.with_label_values(&values).set(1);
-            for counters in [&self.spilled, &self.duplicates_suppressed] {
-                counters.with_label_values(&[workflow]).reset();
-            }
             self.of(workflow);
         }
     }
@@ -203,6 +202,8 @@ impl Metrics {
             delivered: counter(&self.delivered),
             retries: counter(&self.retries),
             key_fallbacks: counter(&self.key_fallbacks),
+            spilled: counter(&self.spilled),
+            duplicates_suppressed: counter(&self.duplicates_suppressed),
             in_doubt: counter(&self.in_doubt),
             leases_expired: counter(&self.leases_expired),
             late_acks: counter(&self.late_acks),

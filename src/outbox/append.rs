@@ -3,14 +3,15 @@
 //! A batch whose cursor did not move is fenced: another process owns it, or the database lost commits. A COMMIT whose
 //! reply was lost is resolved by reading the cursor, which is either where it was or where it should be.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::civil::Date;
 
 use super::load::Load;
-use super::sql::{bytes_list, int4s, int8s, texts, uuid};
+use super::sql::{bytes_list, float8s, int4s, int8s, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
 use crate::event::{CursorId, Draft, ProcessId, Reason};
@@ -81,6 +82,11 @@ impl Batch {
         self.drafts.iter().map(|draft| draft.body.len()).sum()
     }
 
+    /// How long its changes are remembered, where repeats are suppressed.
+    fn remembered(&self) -> Duration {
+        self.holding.workflow.delivery.deduplication.as_ref().map_or(Duration::ZERO, |d| d.ttl)
+    }
+
     /// Joins the partition's next batch onto this one.
     pub fn extend(&mut self, next: Batch) {
         debug_assert_eq!(self.next, next.expected);
@@ -93,12 +99,15 @@ impl Batch {
     }
 }
 
-/// A batch that is stored. `claimed` says that its first attempts belong to this process.
-#[derive(Debug, Clone, Copy)]
+/// A batch that is stored.
+#[derive(Debug, Clone)]
 pub struct Stored {
+    /// Its first attempts belong to this process.
     pub claimed: bool,
     pub generation: i32,
     pub day: Date,
+    /// Offset and index of events that were not stored, because the source had published them before.
+    pub suppressed: HashSet<(i64, i32)>,
 }
 
 /// Stores each batch whose cursor this process still owns; fenced ones are missing from the answer.
@@ -134,6 +143,9 @@ pub async fn append(
     let source_ats: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.record_at).collect();
     let versions: Vec<i64> = drafts.iter().map(|(b, _)| b.holding.workflow.version).collect();
     let bodies: Vec<&[u8]> = drafts.iter().map(|(_, d)| d.body.as_ref()).collect();
+    let fingerprints: Vec<Option<&[u8]>> =
+        drafts.iter().map(|(_, d)| d.fingerprint.as_ref().map(<[u8; 32]>::as_slice)).collect();
+    let remembered: Vec<f64> = drafts.iter().map(|(b, _)| b.remembered().as_secs_f64()).collect();
 
     let records: Vec<(&Batch, &DeadRecord)> = batches.iter().flat_map(|b| b.dead.iter().map(move |d| (b, d))).collect();
     let dead_cursors: Vec<i64> = records.iter().map(|(b, _)| b.holding.cursor.0).collect();
@@ -177,14 +189,26 @@ pub async fn append(
         bytes_list(&record_keys),
         texts(&headers),
         int8s(&dead_ats),
+        bytes_list(&fingerprints),
+        float8s(&remembered),
     ];
     let rows = database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await?;
     crate::failpoint!("ingest.commit_unanswered", Err(Error::TooSlow));
-    let stored = rows.iter().map(|row| {
-        let stored = Stored { claimed: row.get("claimed"), generation: row.get("generation"), day: row.get("day") };
-        (CursorId(row.get("id")), stored)
-    });
-    Ok(stored.collect())
+    let (suppressed, moved): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.get::<_, Option<i64>>("suppressed_offset").is_some());
+    let mut stored: HashMap<CursorId, Stored> = moved
+        .into_iter()
+        .map(|row| {
+            let (claimed, generation, day) = (row.get("claimed"), row.get("generation"), row.get("day"));
+            (CursorId(row.get("id")), Stored { claimed, generation, day, suppressed: HashSet::new() })
+        })
+        .collect();
+    for row in suppressed {
+        if let Some(stored) = stored.get_mut(&CursorId(row.get("id"))) {
+            stored.suppressed.insert((row.get("suppressed_offset"), row.get("suppressed_index")));
+        }
+    }
+    Ok(stored)
 }
 
 /// What a lost reply meant for one batch.

@@ -144,6 +144,7 @@ pub struct Listed {
     pub completed: i64,
     pub cancelled: i64,
     pub discarded: i64,
+    pub suppressed: i64,
 }
 
 pub async fn list(database: &Database, workflow: &str) -> Result<Vec<Listed>, Error> {
@@ -165,6 +166,7 @@ pub async fn list(database: &Database, workflow: &str) -> Result<Vec<Listed>, Er
             completed: row.get("completed"),
             cancelled: row.get("cancelled"),
             discarded: row.get("discarded"),
+            suppressed: row.get("suppressed"),
         })
         .collect())
 }

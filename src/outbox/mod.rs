@@ -22,6 +22,7 @@ pub mod park;
 pub mod partitions;
 pub mod resolve;
 pub mod rewind;
+pub mod seen;
 pub mod settle;
 pub mod sql;
 pub mod workflow;

@@ -24,12 +24,7 @@ pub struct Listed {
     pub first_attempt_at: Option<jiff::Timestamp>,
 }
 
-pub async fn list(
-    database: &Database,
-    workflow: &str,
-    state: Option<&str>,
-    limit: i64,
-) -> Result<Vec<Listed>, Error> {
+pub async fn list(database: &Database, workflow: &str, state: Option<&str>, limit: i64) -> Result<Vec<Listed>, Error> {
     let parameters = [text(&workflow), text(&state), int8(&limit)];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/admin/list_held.sql"), &parameters).await?;
     let listed = |row: &tokio_postgres::Row| {

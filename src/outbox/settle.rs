@@ -122,12 +122,8 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
 /// Notes on dead letters that an answer 2xx came after all.
 pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<(), Error> {
     let places = Places::of(late.iter());
-    let parameters = [
-        int8s(&places.cursors),
-        int8s(&places.offsets),
-        int4s(&places.indexes),
-        int4s(&places.generations),
-    ];
+    let parameters =
+        [int8s(&places.cursors), int8s(&places.offsets), int4s(&places.indexes), int4s(&places.generations)];
     database.query(Purpose::Settle, include_str!("../../sql/relay/note_late.sql"), &parameters).await?;
     Ok(())
 }

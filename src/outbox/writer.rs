@@ -68,7 +68,7 @@ impl Writer {
                     crate::failpoint!("ingest.after_commit");
                     for batch in batches {
                         match stored.get(&batch.holding.cursor) {
-                            Some(stored) => self.stored(batch, *stored, &claims),
+                            Some(stored) => self.stored(batch, stored, &claims),
                             None => self.fenced(&batch),
                         }
                     }
@@ -118,8 +118,13 @@ impl Writer {
         batches.iter().filter_map(desk).collect()
     }
 
-    fn stored(&self, batch: Batch, stored: Stored, claims: &HashMap<CursorId, i64>) {
+    fn stored(&self, mut batch: Batch, stored: &Stored, claims: &HashMap<CursorId, i64>) {
         append::note_stored(&batch.holding, batch.next);
+        if !stored.suppressed.is_empty() {
+            batch.drafts.retain(|draft| !stored.suppressed.contains(&(draft.offset, draft.index)));
+            let metrics = self.metrics.of(&batch.holding.workflow.id);
+            metrics.duplicates_suppressed.inc_by(stored.suppressed.len() as u64);
+        }
         self.count(&batch);
         let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
         let claimed_under = claims.get(&batch.holding.cursor).filter(|_| stored.claimed);
@@ -227,7 +232,7 @@ fn pauses() -> impl Iterator<Item = Duration> {
         .build()
 }
 
-fn events(batch: Batch, stored: Stored) -> Vec<Event> {
+fn events(batch: Batch, stored: &Stored) -> Vec<Event> {
     let origin = &batch.holding.origin;
     let cursor = batch.holding.cursor;
     let stored_at = jiff::Timestamp::now().as_millisecond();

@@ -163,7 +163,12 @@ impl Dispatcher {
         }
         self.shared.settler.delivered(Delivered {
             workflow: self.workflow.id.clone(),
-            completion: Completion { event: EventRef::from(&job.event), right: job.right, sends: job.tries.sends, status },
+            completion: Completion {
+                event: EventRef::from(&job.event),
+                right: job.right,
+                sends: job.tries.sends,
+                status,
+            },
             answered_at: Instant::now(),
             reply: self.reply.clone(),
         });

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{HeaderMap, HeaderValue};
 use hyper::Request;
+use hyper::header::{HeaderMap, HeaderValue};
 use tracing::debug;
 
 use super::attempt;

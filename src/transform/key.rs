@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use super::Origin;
 use super::debezium::{self, Change};
 use super::decode::{Decoded, minified};
-use crate::config::{Format as SourceFormat, Workflow};
-use crate::event::{Record, encode_components};
+use crate::config::{Deduplication, Format as SourceFormat, Workflow};
+use crate::event::{Fingerprint, Record, encode_components};
 
 const VERSION: &str = "oncebox-key-1";
 const READABLE_LENGTH: usize = 40;
@@ -48,14 +48,24 @@ impl Format {
     pub fn of(workflow: &Workflow) -> Result<Self, String> {
         let key = &workflow.delivery.key;
         let debezium = workflow.source.format == SourceFormat::Debezium;
-        let text = match &key.format {
-            Some(text) => text.as_str(),
-            None if debezium => DEBEZIUM_DEFAULT,
-            None => "",
+        let text = match (&key.format, &workflow.delivery.deduplication) {
+            (Some(text), _) => text.as_str(),
+            // What tells changes apart makes their keys, too.
+            (None, Some(deduplication)) => return Self::of_changes(workflow, deduplication),
+            (None, None) if debezium => DEBEZIUM_DEFAULT,
+            (None, None) => "",
         };
         // The seed's default format is accepted for any source; without a Debezium envelope it has nothing to name.
         let fields = if text == DEBEZIUM_DEFAULT && !debezium { Vec::new() } else { parse(text, debezium)? };
         Ok(Self { namespace: key.namespace.clone(), fields })
+    }
+
+    /// What identifies a change where repeats are suppressed.
+    pub fn of_changes(workflow: &Workflow, deduplication: &Deduplication) -> Result<Self, String> {
+        let debezium = workflow.source.format == SourceFormat::Debezium;
+        let names = deduplication.fields.iter().map(|name| name.trim_matches(['{', '}']));
+        let fields: Result<Vec<Field>, String> = names.map(|name| field(name, debezium)).collect();
+        Ok(Self { namespace: workflow.delivery.key.namespace.clone(), fields: complete(fields?, debezium) })
     }
 }
 
@@ -70,14 +80,18 @@ fn parse(text: &str, debezium: bool) -> Result<Vec<Field>, String> {
     if fields.is_empty() && !text.is_empty() {
         return Err(format!("`{text}` names no field; allowed: {ALLOWED}"));
     }
-    // Without the row's key the rows of one snapshot or of one insert would share a key, without the version two updates
-    // of one row: all but one would be lost.
+    Ok(complete(fields, debezium))
+}
+
+/// Without the row's key the rows of one snapshot or of one insert would share a key, without the version two updates of
+/// one row: all but one would be lost.
+fn complete(mut fields: Vec<Field>, debezium: bool) -> Vec<Field> {
     for needed in [Field::PrimaryKey, Field::ChangeVersion] {
         if debezium && !fields.contains(&needed) {
             fields.push(needed);
         }
     }
-    Ok(fields)
+    fields
 }
 
 fn field(name: &str, debezium: bool) -> Result<Field, String> {
@@ -142,11 +156,15 @@ impl Keys {
         Self { readable: readable(origin, change), components, fell_back }
     }
 
-    pub fn key(&self, index: i32) -> String {
+    /// What tells the event of this index from every other.
+    pub fn fingerprint(&self, index: i32) -> Fingerprint {
         let index = index.to_string();
         let tail: [&[u8]; 2] = [b"index", index.as_bytes()];
-        let encoded = encode_components(self.components.iter().map(Vec::as_slice).chain(tail));
-        let mut hash = URL_SAFE_NO_PAD.encode(Sha256::digest(encoded));
+        Sha256::digest(encode_components(self.components.iter().map(Vec::as_slice).chain(tail))).into()
+    }
+
+    pub fn key(&self, index: i32) -> String {
+        let mut hash = URL_SAFE_NO_PAD.encode(self.fingerprint(index));
         hash.truncate(HASH_LENGTH);
         format!("{}-{hash}", self.readable)
     }

@@ -83,6 +83,8 @@ pub struct Transformer {
     transform: Option<Program>,
     event_type: Option<Program>,
     key: key::Format,
+    /// What tells changes apart, where repeats are suppressed.
+    changes: Option<key::Format>,
 }
 
 /// One event's data before its envelope, and the bounds of all of one record's.
@@ -102,6 +104,7 @@ impl Transformer {
             transform: compile(&workflow.transform)?,
             event_type,
             key: key::Format::of(&workflow)?,
+            changes: changes(&workflow).transpose()?,
             workflow,
         })
     }
@@ -144,6 +147,8 @@ impl Transformer {
         // The body tells the source's time; lag and latency count from the record's.
         let (source_at, record_at) = (changed_at.or(record.timestamp), record.timestamp.or(changed_at));
         let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
+        let changes =
+            self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
         let traceparent = traceparent(record);
         let mut drafts = Vec::with_capacity(outputs.len());
         for (index, output) in outputs.iter().enumerate() {
@@ -159,6 +164,7 @@ impl Transformer {
                 content_type,
                 traceparent: traceparent.clone(),
                 record_at,
+                fingerprint: changes.as_ref().map(|changes| changes.fingerprint(index)),
                 body: Bytes::from(body),
             });
         }
@@ -194,6 +200,10 @@ impl Transformer {
     }
 }
 
+fn changes(workflow: &Workflow) -> Option<Result<key::Format, String>> {
+    Some(key::Format::of_changes(workflow, workflow.delivery.deduplication.as_ref()?))
+}
+
 /// The record's own trace context, when it has the shape of one.
 fn traceparent(record: &Record) -> Option<String> {
     let (_, value) = record.headers.iter().find(|(name, _)| name == b"traceparent")?;
@@ -217,8 +227,10 @@ pub fn problems(workflow: &Workflow) -> Vec<(&'static str, String)> {
         check("/eventType", Some(text));
     }
     check("/delivery/orderingKey", workflow.delivery.ordering_key.as_deref());
-    if let Err(message) = key::Format::of(workflow) {
-        found.push(("/delivery/idempotencyKey/format", message));
+    match (changes(workflow), key::Format::of(workflow)) {
+        (Some(Err(message)), _) => found.push(("/delivery/deduplication/keyFields", message)),
+        (_, Err(message)) => found.push(("/delivery/idempotencyKey/format", message)),
+        (_, Ok(_)) => {}
     }
     found
 }

@@ -37,8 +37,10 @@ async fn dead(database: &TestDatabase, reason: &str) -> HashSet<String> {
 
 async fn everything_ends(database: &TestDatabase, sent: u32) {
     let done = "select count(*) from oncebox.done";
-    eventually("every event has ended", PATIENCE, async || (database.count(done).await == i64::from(sent)).then_some(()))
-        .await;
+    eventually("every event has ended", PATIENCE, async || {
+        (database.count(done).await == i64::from(sent)).then_some(())
+    })
+    .await;
 }
 
 /// `ONCEBOX_KILLS` says how often at each seam; 5 unless told, 50 for the campaign of 200.
@@ -66,8 +68,11 @@ async fn a_kill_between_claim_and_answer_never_makes_a_second_request() {
     let twice: Vec<&String> = received.iter().filter(|(_, count)| **count > 1).map(|(key, _)| key).collect();
     assert!(twice.is_empty(), "sent twice: {twice:?}");
     let rows = database.query("select key from oncebox.outbox", &[]).await;
-    let unaccounted: Vec<String> =
-        rows.iter().map(|row| row.get(0)).filter(|key| !received.contains_key(key) && !in_doubt.contains(key)).collect();
+    let unaccounted: Vec<String> = rows
+        .iter()
+        .map(|row| row.get(0))
+        .filter(|key| !received.contains_key(key) && !in_doubt.contains(key))
+        .collect();
     assert!(unaccounted.is_empty(), "neither received nor in doubt: {unaccounted:?}");
     assert_eq!(rows.len(), sent as usize);
     let bound = kills as usize * 4 * 2 * CONCURRENCY;

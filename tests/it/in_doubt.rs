@@ -16,7 +16,8 @@ struct Forgetful {
 
 /// A number from 0 to 99 that is the same for one attempt at one key.
 fn dice(seen: &Seen) -> u8 {
-    let sum = seen.key.bytes().chain([seen.attempt as u8]).fold(7u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+    let sum =
+        seen.key.bytes().chain([seen.attempt as u8]).fold(7u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
     (sum % 100) as u8
 }
 
@@ -111,7 +112,8 @@ async fn what_is_held_waits_for_a_word_and_is_not_sent_before() {
     let relay = Relay::start(&config);
     topic.send_orders(0..3);
     let list = || {
-        let output = oncebox(&["events", "list", "--workflow", "orders", "--state", "pending", "--json"], &relay.config_path());
+        let output =
+            oncebox(&["events", "list", "--workflow", "orders", "--state", "pending", "--json"], &relay.config_path());
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a list");
         let ids = list.as_array().expect("a list").iter().map(|event| event["id"].as_str().unwrap().to_owned());
         ids.collect::<Vec<String>>()
@@ -131,8 +133,7 @@ async fn what_is_held_waits_for_a_word_and_is_not_sent_before() {
     .await;
     let requests: Vec<u32> = receiver.seen().iter().filter(|seen| seen.event == held[1]).map(|s| s.attempt).collect();
     assert_eq!(requests, [1, 2]);
-    let others: HashSet<String> =
-        receiver.seen().iter().filter(|s| s.attempt > 1).map(|s| s.event.clone()).collect();
+    let others: HashSet<String> = receiver.seen().iter().filter(|s| s.attempt > 1).map(|s| s.event.clone()).collect();
     assert_eq!(others, HashSet::from([held[1].clone()]), "nothing else was sent again");
     assert_eq!(database.count("select count(*) from oncebox.dead_letter where reason = 'in_doubt'").await, 1);
     assert_eq!(database.count("select count(*) from oncebox.audit where action = 'event resolved'").await, 3);

@@ -2,6 +2,7 @@
 
 mod at_most_once;
 mod config;
+mod deduplication;
 mod doubt;
 mod fences;
 mod in_doubt;
