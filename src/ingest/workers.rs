@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -49,21 +49,22 @@ impl Workers {
         halts: &Halts,
         metrics: &Arc<Metrics>,
     ) -> Self {
-        let began = Instant::now();
         let mut threads = Vec::new();
         let mut posts = Vec::new();
         for index in 0..count {
             let (sender, queue) = channel();
-            let post = Arc::new(Post { since: AtomicU64::new(0), position: Mutex::default(), began });
+            let post = Arc::new(Post::default());
             posts.push(Arc::clone(&post));
             let (writer, halts, metrics) = (writer.clone(), halts.clone(), Arc::clone(metrics));
             std::thread::Builder::new()
                 .name(format!("transform-{index}"))
-                .spawn(move || Worker { post, writer, halts, metrics, transformers: HashMap::new() }.run(&queue))
+                .spawn(move || {
+                    Worker { post, writer, halts, metrics, records: 0, transformers: HashMap::new() }.run(&queue)
+                })
                 .expect("a thread can be started");
             threads.push(sender);
         }
-        let _ = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&posts, began));
+        let _ = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&posts));
         Self { threads }
     }
 
@@ -76,20 +77,37 @@ impl Workers {
 }
 
 /// What one thread is busy with, for the watchdog.
+#[derive(Default)]
 struct Post {
-    /// Milliseconds after `began` at which the current record was begun, plus one; 0 when idle.
-    since: AtomicU64,
+    /// Which record of this thread, counted from 1; 0 when idle.
+    record: AtomicU64,
     position: Mutex<String>,
-    began: Instant,
 }
 
-fn watch(posts: &[Arc<Post>], began: Instant) {
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a post has been busy with one record, by the looks at it: a process that was stopped meanwhile did not look.
+#[derive(Default)]
+struct Busy {
+    record: u64,
+    looks: u32,
+}
+
+impl Busy {
+    /// Answers whether the record has taken too long.
+    fn look(&mut self, record: u64) -> bool {
+        self.looks = if record > 0 && record == self.record { self.looks + 1 } else { 0 };
+        self.record = record;
+        LOOK_EVERY * self.looks > RECORD_LIMIT
+    }
+}
+
+fn watch(posts: &[Arc<Post>]) {
+    let mut busy: Vec<Busy> = posts.iter().map(|_| Busy::default()).collect();
     while posts.iter().any(|post| Arc::strong_count(post) > 1) {
-        std::thread::sleep(Duration::from_millis(250));
-        let now = began.elapsed().as_millis() as u64;
-        for post in posts {
-            let since = post.since.load(Ordering::Acquire);
-            if since > 0 && now.saturating_sub(since) > RECORD_LIMIT.as_millis() as u64 {
+        std::thread::sleep(LOOK_EVERY);
+        for (post, busy) in posts.iter().zip(&mut busy) {
+            if busy.look(post.record.load(Ordering::Acquire)) {
                 let position = post.position.lock().map(|p| p.clone()).unwrap_or_default();
                 error!(
                     position,
@@ -107,6 +125,8 @@ struct Worker {
     writer: tokio::sync::mpsc::Sender<Batch>,
     halts: Halts,
     metrics: Arc<Metrics>,
+    /// How many this thread has begun.
+    records: u64,
     /// By workflow version: a new configuration compiles anew.
     transformers: HashMap<(Arc<str>, i64), Transformer>,
 }
@@ -188,9 +208,10 @@ impl Worker {
             position.clear();
             position.push_str(&format!("{}/{}/{}", holding.origin.topic, holding.origin.partition, record.offset));
         }
-        self.post.since.store(self.post.began.elapsed().as_millis() as u64 + 1, Ordering::Release);
+        self.records += 1;
+        self.post.record.store(self.records, Ordering::Release);
         let result = catch_unwind(AssertUnwindSafe(|| transformer.apply(record, &holding.origin)));
-        self.post.since.store(0, Ordering::Release);
+        self.post.record.store(0, Ordering::Release);
         result.unwrap_or_else(|_| {
             Disposition::Rejected(Rejection::Program { program: "transform", message: "it panicked".to_owned() })
         })
@@ -212,5 +233,21 @@ fn dead(record: Record, rejection: &Rejection) -> DeadRecord {
         key: record.key,
         headers: serde_json::to_string(&headers).expect("text encodes to JSON"),
         source_at: record.timestamp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_too_long_under_way_by_looks_at_it_not_by_the_clock() {
+        let mut busy = Busy::default();
+        let looks = (RECORD_LIMIT.as_millis() / LOOK_EVERY.as_millis()) as usize;
+        // However much time passes between two looks, with the process stopped for one, it counts as one.
+        assert!((0..=looks).all(|_| !busy.look(7)));
+        assert!(busy.look(7), "it was seen under way for longer than the limit");
+        assert!(!busy.look(8), "the next one has its own time");
+        assert!((0..100).all(|_| !busy.look(0)), "nothing is under way");
     }
 }

@@ -1,7 +1,8 @@
 //! Starting attempts and judging how they ended.
 //!
 //! In flight lasts until the outcome is committed: at most twice the concurrency per process, so that a kill repeats no
-//! more than that. First attempts keep slots of their own, so that a storm of retries cannot starve them.
+//! more than that. First attempts and retries each keep slots of their own, so that neither a storm of retries nor a long
+//! backlog starves the other.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -41,11 +42,29 @@ impl Dispatcher {
         requests.min((2 * concurrency).saturating_sub(self.unsettled + reserved))
     }
 
+    /// How many slots each of first attempts and retries keeps while both wait.
+    pub(super) fn kept_slots(&self) -> usize {
+        let concurrency = self.concurrency();
+        (concurrency / 4).max(1).min(concurrency - 1)
+    }
+
+    /// Whether the slots that retries keep, when some are due, leave one for a first attempt.
+    fn first_may_start(&self) -> bool {
+        let retries_wait = self.reserved > 0 || self.next_retry_at <= Instant::now();
+        if !retries_wait || !self.may_send() {
+            return true;
+        }
+        match self.concurrency() {
+            1 => !self.first_went,
+            concurrency => self.in_flight - self.retries_in_flight + self.kept_slots() < concurrency,
+        }
+    }
+
     /// Starts queued first attempts, one per cursor in turn, while there are slots and the leases last.
     pub(super) fn start_attempts(&mut self) {
         let timeout = self.workflow.endpoint.timeout;
         let mut passes = self.turns.len();
-        while passes > 0 && self.free_slots() > 0 {
+        while passes > 0 && self.free_slots() > 0 && self.first_may_start() {
             let Some(cursor) = self.turns.pop_front() else { return };
             passes -= 1;
             let may_send = self.may_send();
@@ -76,6 +95,8 @@ impl Dispatcher {
     }
 
     pub(super) fn send(&mut self, job: Job) {
+        self.first_went = !job.right.is_retry();
+        self.retries_in_flight += usize::from(job.right.is_retry());
         self.in_flight += 1;
         self.unsettled += 1;
         self.metrics.in_flight.inc();
@@ -95,6 +116,7 @@ impl Dispatcher {
 
     pub(super) fn finish(&mut self, finished: Finished) {
         let Finished { job, mut attempt, began } = finished;
+        self.retries_in_flight -= usize::from(job.right.is_retry());
         self.in_flight -= 1;
         self.metrics.in_flight.dec();
         if let Some(connection) = attempt.connection.take()

@@ -61,6 +61,10 @@ pub(super) struct Dispatcher {
     pub in_flight: usize,
     /// Events started whose outcome is not committed yet, the requests under way included.
     pub unsettled: usize,
+    /// Of them, requests that are not an event's first, questions included.
+    pub retries_in_flight: usize,
+    /// Whether the last request was an event's first: with one slot they take turns.
+    pub first_went: bool,
     /// Retries under way or being settled, with the fence of each lease.
     pub retries: HashMap<Place, i64>,
     /// Slots that a claim of retries under way has reserved.
@@ -108,6 +112,8 @@ impl Dispatcher {
             has_room: Arc::new(AtomicBool::new(true)),
             in_flight: 0,
             unsettled: 0,
+            retries_in_flight: 0,
+            first_went: false,
             retries: HashMap::new(),
             reserved: 0,
             reserved_for_firsts: 0,

@@ -38,9 +38,10 @@ impl Dispatcher {
             0 => 0,
             // What is claimed must start.
             queued if self.workflow.delivery.in_doubt.claims_only_what_starts() => queued,
-            _ => (self.concurrency() / 4).max(1),
+            _ => self.kept_slots(),
         };
-        let slots = self.free_slots().saturating_sub(kept_for_firsts);
+        let retries = self.concurrency().saturating_sub(kept_for_firsts + self.retries_in_flight);
+        let slots = self.free_slots().min(retries);
         if slots == 0 {
             return;
         }
@@ -141,6 +142,7 @@ impl Dispatcher {
     /// Asks the endpoint whether it has processed the event. A question is a request like any other: it takes a slot.
     fn ask(&mut self, job: Job, lease_until: Instant) {
         let Some(question) = self.question.clone() else { return self.send_again(job) };
+        self.retries_in_flight += 1;
         self.in_flight += 1;
         self.unsettled += 1;
         self.metrics.in_flight.inc();
@@ -155,6 +157,7 @@ impl Dispatcher {
 
     pub(super) fn asked(&mut self, asked: Asked) {
         let Asked { mut job, known, lease_until, began } = asked;
+        self.retries_in_flight -= 1;
         self.in_flight -= 1;
         self.unsettled -= 1;
         self.metrics.in_flight.dec();

@@ -227,3 +227,23 @@ async fn a_dead_letter_is_listed_shown_and_replayed_once_with_its_key() {
     assert!(seen[1].fence > seen[0].fence, "the fence never falls for a key");
     count(&database, 0, "select count(*) from oncebox.dead_letter").await;
 }
+
+#[tokio::test]
+async fn a_long_backlog_of_first_attempts_does_not_starve_retries() {
+    for concurrency in [1, 4] {
+        let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+        let receiver = TestReceiver::deciding(|seen| match (seen.source.ends_with("/0/5"), seen.attempt) {
+            (true, 1) => Answer::status(503),
+            _ => Answer::After(Duration::from_millis(10), Box::new(Answer::Process)),
+        })
+        .await;
+        let mut config = Config::new(&topic, &database, &receiver);
+        config.delivery.push_str(&format!("\n      concurrency: {concurrency}"));
+        topic.send_orders(0..1_000);
+        let _relay = Relay::start(&config);
+        eventually("all are applied", PATIENCE, async || (receiver.applied() == 1_000).then_some(())).await;
+        let lines = receiver.lines();
+        let again = lines.iter().position(|line| line.attempt == 2).expect("it was tried again");
+        assert!(again < 500, "due after 100 ms, and tried behind {again} others, {concurrency} at a time");
+    }
+}
