@@ -34,8 +34,9 @@ ROUNDS ?= 1
 chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it
 	@dev/toolchain.sh
 	@dev/services.sh fetch
-	@cargo build --quiet --workspace
-	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS)
+	@cargo build --quiet --release --bin oncebox
+	@cargo build --quiet --package oncebox-proof
+	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS) --binary target/release/oncebox
 
 restarts: ## 20 rolling restarts in a row under load: no request twice
 	@dev/toolchain.sh

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use tracing::warn;
+use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::ingest::settings;
 use crate::observe::chain;
-use crate::outbox::Database;
 use crate::outbox::migrate::{self, Fit};
+use crate::outbox::{Database, workflow};
 
 const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
 
@@ -64,4 +64,22 @@ pub async fn cluster_id(config: &Config) -> anyhow::Result<Arc<str>> {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Takes over what workflows had under their former ids, and leaves out those that live on under another.
+pub async fn settle_names(mut config: Config, database: &Database) -> anyhow::Result<Config> {
+    for workflow in &config.workflows {
+        let Some(former) = &workflow.former_id else { continue };
+        let taken = workflow::rename(database, former, &workflow.id).await.context("taking over a renamed workflow")?;
+        if let Some(partitions) = taken {
+            info!(workflow = %workflow.id, former, partitions, "took over what it had under its former id");
+        }
+    }
+    let ids: Vec<&str> = config.workflows.iter().map(|workflow| &*workflow.id).collect();
+    let renamed = workflow::renamed(database, &ids).await.context("reading workflow names")?;
+    for (former, now) in &renamed {
+        error!(workflow = former, "not run: it was renamed to `{now}`, which has its cursors, events and dead letters");
+    }
+    config.workflows.retain(|workflow| !renamed.contains_key(&*workflow.id));
+    Ok(config)
 }

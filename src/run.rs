@@ -50,6 +50,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Resu
         cluster = preflight::cluster_id(&config) => cluster?,
         () = &mut stop => return Ok(()),
     };
+    let config = preflight::settle_names(config, &database).await?;
     for workflow in &config.workflows {
         workflow::register(&database, workflow).await.context("registering workflows")?;
     }

@@ -24,6 +24,8 @@ create table oncebox.workflow (
     paused boolean not null default false,
     changed_at timestamptz not null default clock_timestamp(),
     changed_by text not null default 'oncebox',
+    -- The id under which everything of this one lives on.
+    renamed_to text,
     -- Since when nothing is sent, and for how long that was so before, in all: give-up times stand still meanwhile.
     stopped_at timestamptz,
     stopped interval not null default interval '0',

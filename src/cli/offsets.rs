@@ -143,8 +143,8 @@ struct Move {
     topic: String,
     topic_id: String,
     partition: i32,
-    /// Nothing when the partition has no cursor yet.
-    from: Option<i64>,
+    /// Its cursor and where that stands; nothing when the partition has none yet.
+    from: Option<(CursorId, i64)>,
     to: i64,
 }
 
@@ -160,7 +160,7 @@ async fn set_offsets(set: &Set) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = moves
         .iter()
         .map(|m| {
-            let from = m.from.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+            let from = m.from.map_or_else(|| "-".to_owned(), |(_, offset)| offset.to_string());
             vec![m.topic.clone(), m.partition.to_string(), from, m.to.to_string()]
         })
         .collect();
@@ -212,7 +212,7 @@ fn plan(
                 topic: topic.clone(),
                 topic_id: now.id.clone(),
                 partition: *partition,
-                from: known.map(|c| c.next_offset),
+                from: known.map(|c| (CursorId(c.id), c.next_offset)),
                 to,
             });
         }
@@ -222,14 +222,14 @@ fn plan(
 }
 
 async fn carry_out(database: &Database, flow: &Workflow, cluster: &str, one: &Move) -> Result<(), Failure> {
-    let id = CursorId::of(&flow.id, cluster, &one.topic_id, one.partition);
     match one.from {
         None => {
+            let id = CursorId::of(&flow.id, cluster, &one.topic_id, one.partition);
             let name = TopicName { workflow: &flow.id, cluster, topic: &one.topic, topic_id: &one.topic_id };
             let start = Start { id, partition: one.partition, offset: one.to };
             cursor::add(database, name, &[start]).await?;
         }
-        Some(from) if from != one.to => {
+        Some((id, from)) if from != one.to => {
             // From wherever it stands by then: a running relay reads on while we ask.
             let gap = Gap { cursor: id, from: None, to: one.to, reason: GapReason::Operator };
             gap::move_to(database, &gap, "set").await?;

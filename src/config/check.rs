@@ -77,6 +77,16 @@ pub fn check(raw: &RawConfig, tree: &Node, problems: &mut Problems, warnings: &m
                 &format!("another id; the first is at {other}"),
             );
         }
+        let former = workflow.former_id.as_deref().filter(|former| !former.is_empty());
+        if let Some(former) = former
+            && raw.workflows.iter().any(|other| other.id.as_deref() == Some(former))
+        {
+            report.problem(
+                &format!("/workflows/{index}/formerId"),
+                format!("`{former}` is still configured, so it cannot be taken over"),
+                "the id of a workflow that is no longer configured",
+            );
+        }
         workflows.extend(workflow_check::check(workflow, index, &mut report).map(Arc::new));
     }
     let unsupported = unsupported::in_config(raw, &mut report);

@@ -70,6 +70,8 @@ pub struct Egress {
 #[derive(Debug, Clone)]
 pub struct Workflow {
     pub id: Arc<str>,
+    /// The id whose cursors and keys it takes over.
+    pub former_id: Option<String>,
     /// Its place in the list.
     pub index: usize,
     pub labels: BTreeMap<String, String>,

@@ -119,7 +119,8 @@ pub fn delivery(
         envelope: raw.delivery.envelope.unwrap_or(Envelope::Keyed),
         key: IdempotencyKey {
             format: given(&key.format),
-            namespace: given(&key.namespace).unwrap_or_else(|| id.to_owned()),
+            // A renamed workflow goes on making the keys that it made under its former id.
+            namespace: given(&key.namespace).or(given(&raw.former_id)).unwrap_or_else(|| id.to_owned()),
             header,
             quoted: key.quoted.unwrap_or(true),
             included_in_payload: key.included_in_payload.unwrap_or(true),

@@ -19,7 +19,8 @@ pub struct RawWorkflow {
     /// [a-z0-9][a-z0-9-]{0,62}, unique; it is part of keys and cursors and never changes.
     #[schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,62}$"))]
     pub id: Option<String>,
-    /// Takes over the cursor and keys of a renamed workflow.
+    /// Takes over the cursor and keys of a renamed workflow: its former id.
+    #[schemars(regex(pattern = r"^([a-z0-9][a-z0-9-]{0,62})?$"))]
     pub former_id: Option<String>,
     /// On oncebox_workflow_info, for alert routing.
     pub labels: BTreeMap<String, String>,

@@ -35,7 +35,6 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
     let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
     let found = [
         (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
-        (set(&raw.former_id), "/formerId", "formerId"),
         (!raw.tests.is_empty(), "/tests", "tests"),
         (encoding, "/source/encoding", "this encoding"),
         (matches!(endpoint.compression, Some(Compression::Gzip)), "/endpoint/compression", "compression gzip"),

@@ -68,6 +68,7 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
     let program = |text: &Option<String>| text.clone().filter(|t| !t.trim().is_empty() && t.trim() != ".");
     Some(Workflow {
         id: id.into(),
+        former_id: raw.former_id.clone().filter(|former| !former.is_empty()),
         index,
         labels: raw.labels.clone(),
         paused: raw.paused.unwrap_or(false),

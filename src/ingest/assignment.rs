@@ -71,9 +71,9 @@ impl Resolver<'_> {
         let mut origins: HashMap<CursorId, Origin> = HashMap::new();
         for (name, partitions) in &by_topic {
             let topic = described.get(name).ok_or_else(|| Error::NoTopic(name.clone()))?;
-            self.ensure(name, topic, partitions).await?;
+            let cursors = self.ensure(name, topic, partitions).await?;
             for partition in partitions {
-                let id = CursorId::of(&self.workflow.id, self.cluster, &topic.id, *partition);
+                let id = cursors.get(partition).copied().unwrap_or_else(|| self.new_cursor(topic, *partition));
                 let origin = Origin {
                     cluster: Arc::clone(self.cluster),
                     topic: name.as_str().into(),
@@ -102,16 +102,23 @@ impl Resolver<'_> {
         native::describe_topics(self.consumer.client(), names, ASK_KAFKA).map_err(Error::Describe)
     }
 
-    /// Makes sure that every assigned partition has a cursor, and that it stands inside the log.
-    async fn ensure(&self, name: &str, topic: &Topic, assigned: &[i32]) -> Result<(), Error> {
+    /// The id of a cursor that is made now. One that was made before has the one it was made with.
+    fn new_cursor(&self, topic: &Topic, partition: i32) -> CursorId {
+        CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition)
+    }
+
+    /// Makes sure that every assigned partition has a cursor, and that it stands inside the log. Answers those that were
+    /// there before.
+    async fn ensure(&self, name: &str, topic: &Topic, assigned: &[i32]) -> Result<HashMap<i32, CursorId>, Error> {
         let stored = cursor::of_topic(self.database, &self.workflow.id, self.cluster, name).await;
         let stored = stored.map_err(Error::Outbox)?;
         let current: Vec<&Known> = stored.iter().filter(|known| known.topic_id == topic.id).collect();
         if current.is_empty() {
-            return match stored.is_empty() {
-                true => self.first_start(name, topic).await,
-                false => self.recreated(name, topic, &stored).await,
-            };
+            match stored.is_empty() {
+                true => self.first_start(name, topic).await?,
+                false => self.recreated(name, topic, &stored).await?,
+            }
+            return Ok(HashMap::new());
         }
         let missing: Vec<i32> = topic
             .partitions
@@ -129,10 +136,11 @@ impl Resolver<'_> {
             self.add(name, topic, starts).await?;
         }
         for partition in assigned {
-            let next = current.iter().find(|known| known.partition == *partition).map_or(0, |known| known.next_offset);
-            self.check_standing(name, topic, *partition, next).await?;
+            let known = current.iter().find(|known| known.partition == *partition);
+            let cursor = known.map_or_else(|| self.new_cursor(topic, *partition), |known| known.id);
+            self.check_standing(name, cursor, *partition, known.map_or(0, |known| known.next_offset)).await?;
         }
-        Ok(())
+        Ok(current.iter().map(|known| (known.partition, known.id)).collect())
     }
 
     /// Resolves `startFrom` for all partitions and stores it in one statement, before any of them is read.
@@ -182,11 +190,7 @@ impl Resolver<'_> {
     }
 
     async fn add(&self, name: &str, topic: &Topic, starts: impl IntoIterator<Item = (i32, i64)>) -> Result<(), Error> {
-        let start = |(partition, offset)| Start {
-            id: CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition),
-            partition,
-            offset,
-        };
+        let start = |(partition, offset)| Start { id: self.new_cursor(topic, partition), partition, offset };
         let starts: Vec<Start> = starts.into_iter().map(start).collect();
         let name = TopicName { workflow: &self.workflow.id, cluster: self.cluster, topic: name, topic_id: &topic.id };
         cursor::add(self.database, name, &starts).await.map_err(Error::Outbox)
@@ -216,7 +220,7 @@ impl Resolver<'_> {
     }
 
     /// Whether the stored offset is still in the log; if not, moves it as the policy says, or halts.
-    async fn check_standing(&self, name: &str, topic: &Topic, partition: i32, next: i64) -> Result<(), Error> {
+    async fn check_standing(&self, name: &str, cursor: CursorId, partition: i32, next: i64) -> Result<(), Error> {
         let log = self.log(name, partition)?;
         let reason = match offsets::standing(next, log) {
             _ if crate::mutant!("lost-offsets-ignored") => return Ok(()),
@@ -225,7 +229,6 @@ impl Resolver<'_> {
             Standing::Beyond => GapReason::BeyondEnd,
         };
         let policy = self.workflow.source.on_offset_loss;
-        let cursor = CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition);
         let Some(to) = offsets::after_loss(policy, log) else {
             return Err(Error::Halt(format!(
                 "the stored offset {next} of {name}/{partition} is not in the log, which has {} to {}; `oncebox \

@@ -16,6 +16,20 @@ pub async fn register(database: &Database, workflow: &Workflow) -> Result<(), Er
     Ok(())
 }
 
+/// Takes over everything that a workflow has under its former id. Answers how many partitions, if it did.
+pub async fn rename(database: &Database, former: &str, id: &str) -> Result<Option<i64>, Error> {
+    let file = include_str!("../../sql/admin/rename_workflow.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&former), text(&id)]).await?;
+    Ok(rows.first().map(|row| row.get("partitions")))
+}
+
+/// Those that live on under another id, and which.
+pub async fn renamed(database: &Database, ids: &[&str]) -> Result<HashMap<String, String>, Error> {
+    let file = include_str!("../../sql/admin/renamed_workflows.sql");
+    let rows = database.query(Purpose::Admin, file, &[texts(&ids)]).await?;
+    Ok(rows.iter().map(|row| (row.get("id"), row.get("renamed_to"))).collect())
+}
+
 pub async fn states(database: &Database, ids: &[&str]) -> Result<HashMap<String, Standing>, Error> {
     let file = include_str!("../../sql/admin/workflow_states.sql");
     let rows = database.query(Purpose::Admin, file, &[texts(&ids)]).await?;

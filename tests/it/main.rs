@@ -10,6 +10,7 @@ mod ingest;
 mod lag;
 mod postgres;
 mod relay;
+mod rename;
 mod seams;
 mod sql;
 mod standing;
