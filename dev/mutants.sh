@@ -31,6 +31,10 @@ mutants=(
   "hidden-retry|it|every_answer_means_what_the_table_says"
   "dead-letters-dropped|it|records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on"
   "nothing-rescued|it|a_kill_after_the_receiver_accepted_loses_and_doubles_nothing"
+  "doubt-is-sent-again|it|a_kill_between_claim_and_answer_never_makes_a_second_request"
+  "split-records-given-back|it|a_record_that_was_split_up_without_an_answer_is_not_sent_as_a_whole_too"
+  "repeats-not-suppressed|it|a_repeat_within_one_batch_is_suppressed_too"
+  "retries-starve|it|a_long_backlog_of_first_attempts_does_not_starve_retries"
   "no-timeline|chaos|"
 )
 

@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::check;
-use crate::evidence::{Audit, Flow, Log, Meta, TableRow, now};
+use crate::evidence::{AT_MOST_ONCE, Audit, Flow, Log, Meta, TableRow, now};
 use crate::load::{self, Load};
 use crate::nemesis::World;
 use crate::plan;
@@ -35,7 +35,7 @@ pub struct Flags {
     /// How often the whole list of faults comes.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Records to produce; 60,000 for a full round, 6,000 for a short one. Each makes about two events.
+    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about three events.
     #[arg(long)]
     events: Option<u64>,
     /// The binary under test.
@@ -50,14 +50,19 @@ pub struct Flags {
 }
 
 fn flows() -> Vec<Flow> {
-    let flow = |id: &str, envelope: &str, concurrency| Flow {
+    let flow = |id: &str, guarantee: &str, envelope: &str, concurrency| Flow {
         id: id.to_owned(),
         event_type: "OrderChanged".to_owned(),
+        guarantee: guarantee.to_owned(),
         envelope: envelope.to_owned(),
         concurrency,
         max_attempts: 1_000,
     };
-    vec![flow("orders-keyed", "keyed", 32), flow("orders-bare", "none", 16)]
+    vec![
+        flow("orders-keyed", "exactly-once", "keyed", 32),
+        flow("orders-bare", "at-least-once", "none", 16),
+        flow("orders-once", AT_MOST_ONCE, "keyed", 16),
+    ]
 }
 
 pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
@@ -65,7 +70,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
     let (mut world, mut meta) = start(flags, &folder).await?;
-    let events = flags.events.unwrap_or(if flags.short { 6_000 } else { 60_000 * u64::from(flags.rounds) });
+    let events = flags.events.unwrap_or(if flags.short { 5_000 } else { 45_000 * u64::from(flags.rounds) });
     let rate = if flags.short { 100 } else { 140 };
     let plan = load::Plan { topic: TOPIC.to_owned(), events, rate, seed: flags.seed };
     let mut load = Load::start(&world.settings.brokers, &folder.join("produced.jsonl"), plan)?;

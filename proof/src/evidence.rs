@@ -55,10 +55,14 @@ pub struct Failover {
     pub promoted: i64,
 }
 
+/// The one guarantee under which a second request is wrong.
+pub const AT_MOST_ONCE: &str = "at-most-once";
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Flow {
     pub id: String,
     pub event_type: String,
+    pub guarantee: String,
     /// `keyed` or `none`.
     pub envelope: String,
     pub concurrency: u32,

@@ -17,4 +17,6 @@ select 'ledger', to_jsonb(t)::text from oncebox.ledger as t
 union all
 select 'gap', to_jsonb(t)::text from oncebox.gap as t
 union all
+select 'audit', to_jsonb(t)::text from oncebox.audit as t
+union all
 select 'workflow', to_jsonb(t)::text from oncebox.workflow as t;

@@ -98,6 +98,8 @@ create table oncebox.delivery (
     owner uuid,
     epoch bigint not null default 0,
     lease_until timestamptz,
+    -- The database's timeline when the delivery was taken: another one means that it failed over since.
+    timeline text,
     -- Every event below this offset is in done or in retry. Moved lazily.
     settled_to bigint not null,
     completed bigint not null default 0,

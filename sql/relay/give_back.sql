@@ -1,5 +1,15 @@
 -- Return the claimed events that were never sent: they are the end of the range. Called by outbox::delivery::give_back.
--- $1 cursor, $2 delivery epoch, $3 first offset that was never sent. Index: primary key.
-update oncebox.cursor
-   set claimed_to = least(claimed_to, $3), delivery_epoch = 0
- where id = $1 and delivery_epoch = $2;
+-- $1 cursor, $2 delivery epoch, $3 first offset that was never sent, as far as the caller knows. Index: primary keys.
+-- A record whose events were given lives of their own is not given back, even if the caller never heard that they were:
+-- they are in retry, or were sent from there.
+update oncebox.cursor as c
+   set claimed_to = greatest(
+           least(c.claimed_to, $3),
+           (select max(r.record_offset) + 1 from oncebox.retry as r
+             where r.cursor = $1 and r.record_offset >= $3 and r.record_offset < c.claimed_to
+               and r.generation = c.generation),
+           (select max(d.record_offset) + 1 from oncebox.done as d
+             where d.cursor = $1 and d.record_offset >= $3 and d.record_offset < c.claimed_to
+               and d.generation = c.generation and d.sends > 0)),
+       delivery_epoch = 0
+ where c.id = $1 and c.delivery_epoch = $2;

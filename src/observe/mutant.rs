@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No other build has this file.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 10] = [
+const IN_SQL: [(&str, &str, &str); 12] = [
     (
         "no-compare-and-swap",
         "c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected",
@@ -39,6 +39,16 @@ const IN_SQL: [(&str, &str, &str); 10] = [
         "no-timeline",
         "and mine.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
         "and mine.timeline is not null",
+    ),
+    (
+        "split-records-given-back",
+        "where r.cursor = $1 and r.record_offset >= $3 and r.record_offset < c.claimed_to",
+        "where r.cursor = $1 and r.record_offset >= $3 and r.record_offset < $3",
+    ),
+    (
+        "repeats-not-suppressed",
+        "e.fingerprint is not null and fresh.cursor is null as suppressed",
+        "e.fingerprint is null and fresh.cursor is not null as suppressed",
     ),
     (
         "done-twice",

@@ -81,6 +81,7 @@ pub async fn spread(
 ) -> Result<Option<i64>, Error> {
     let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), text(&workflow)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/spread_record.sql"), &parameters).await?;
+    crate::failpoint!("claim.spread_unanswered", Err(Error::TooSlow));
     Ok(rows.first().map(|row| row.get("claimed_to")))
 }
 
@@ -100,6 +101,7 @@ pub async fn put_away(database: &Database, workflow: &str, policy: InDoubt) -> R
     let parameters = [text(&workflow), int8(&PUT_AWAY_AT_ONCE)];
     match policy {
         InDoubt::Redeliver | InDoubt::Ask => Ok(PutAway::default()),
+        InDoubt::Hold | InDoubt::End if crate::mutant!("doubt-is-sent-again") => Ok(PutAway::default()),
         InDoubt::Hold => {
             let file = include_str!("../../sql/relay/hold_in_doubt.sql");
             let rows = database.query(Purpose::Claim, file, &parameters).await?;
@@ -128,7 +130,7 @@ pub async fn retries(
     let seconds = lease.as_secs_f64();
     let doubtful_too = match policy {
         InDoubt::Redeliver | InDoubt::Ask => true,
-        InDoubt::Hold | InDoubt::End => false,
+        InDoubt::Hold | InDoubt::End => crate::mutant!("doubt-is-sent-again"),
     };
     let parameters = [text(&workflow), uuid(&process), float8(&seconds), int8(&limit), boolean(&doubtful_too)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_retries.sql"), &parameters).await?;

@@ -27,6 +27,17 @@ pub struct Delivery {
     pub in_doubt: u64,
     /// The history that the database was in: a failover begins another, in which commits may be missing.
     pub timeline: Arc<str>,
+    /// What the database may have lost, when it has failed over since the delivery was last taken.
+    pub failover: Option<Failover>,
+}
+
+/// A partition whose last commits may be missing.
+#[derive(Debug, Clone)]
+pub struct Failover {
+    pub topic: String,
+    pub partition: i32,
+    /// The first offset of which the database does not know that it was sent.
+    pub from: i64,
 }
 
 /// What a look around found.
@@ -110,6 +121,11 @@ async fn take_over(
         lease_until: before + lease,
         in_doubt: in_doubt.unsigned_abs(),
         timeline: row.get::<_, &str>("timeline").into(),
+        failover: row.get::<_, bool>("failed_over").then(|| Failover {
+            topic: row.get("topic"),
+            partition: row.get("partition"),
+            from: claimed_to,
+        }),
     };
     transaction.commit().await.map_err(failed(take))?;
     Ok(Some(delivery))

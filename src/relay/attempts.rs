@@ -55,6 +55,7 @@ impl Dispatcher {
             return true;
         }
         match self.concurrency() {
+            _ if crate::mutant!("retries-starve") => true,
             1 => !self.first_went,
             concurrency => self.in_flight - self.retries_in_flight + self.kept_slots() < concurrency,
         }

@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::dispatcher::{Dispatcher, MOST_BYTES_AHEAD, Message};
 use super::window::Window;
+use crate::config::InDoubt;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
 use crate::outbox::claim::{self, Claim};
-use crate::outbox::delivery::{self, Delivery, Found, Kept, Progress};
+use crate::outbox::delivery::{self, Delivery, Failover, Found, Kept, Progress};
 use crate::outbox::handoff::Desk;
-use crate::outbox::{self, Database};
+use crate::outbox::{self, Database, workflow};
 
 /// How many waiting events one claim reads.
 const RANGE_EVENTS: usize = 1_000;
@@ -70,6 +71,9 @@ impl Dispatcher {
                 self.next_retry_at = Instant::now();
                 info!(workflow = %self.workflow.id, in_doubt = delivery.in_doubt, "took over events in doubt");
             }
+            if let Some(failover) = &delivery.failover {
+                self.tell_of_failover(failover);
+            }
             let window = Window::new(&delivery);
             let desk = Desk {
                 epoch: delivery.epoch,
@@ -83,6 +87,30 @@ impl Dispatcher {
                 self.release(delivery.cursor);
             }
         }
+    }
+
+    /// Attempts that were committed and then lost with the old server may be made again. Where that breaks the promise,
+    /// it is put on record: from where on, and since when.
+    fn tell_of_failover(&self, failover: &Failover) {
+        let Failover { topic, partition, from } = failover;
+        if self.workflow.delivery.in_doubt != InDoubt::End {
+            info!(workflow = %self.workflow.id, topic, partition, "the database failed over");
+            return;
+        }
+        error!(
+            workflow = %self.workflow.id, topic, partition, from,
+            "the database failed over: if it lost commits, events from this offset on may be sent a second time"
+        );
+        let detail = format!(
+            "{topic}/{partition}: events from offset {from} on may be sent a second time, if the server that took over \
+             lacks commits of the one before"
+        );
+        let (database, id) = (self.shared.database.clone(), self.workflow.id.clone());
+        tokio::spawn(async move {
+            if let Err(error) = workflow::audit(&database, "oncebox", "failover", Some(&id), &detail).await {
+                warn!(workflow = %id, error = %chain(&error), "the failover could not be put on record");
+            }
+        });
     }
 
     /// Extends every lease: of deliveries, and of retries whose outcome is not written yet.
@@ -192,11 +220,13 @@ impl Dispatcher {
         if !only_what_starts && (room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2) {
             return;
         }
+        let sure = self.kept_slots().max(1);
         let bytes = i64::try_from(bytes / self.windows.len().max(1)).expect("memory is small");
         let mut windows: Vec<&mut Window> = self.windows.values_mut().filter(|window| window.may_claim()).collect();
         windows.sort_by_key(|window| window.claimed_at);
         for window in windows {
-            if room == 0 {
+            // Whoever waited longest gets the room that its next record needs before anybody else gets any.
+            if room == 0 || (only_what_starts && room < window.claim_limit) {
                 return;
             }
             window.claiming = true;
@@ -212,7 +242,7 @@ impl Dispatcher {
                 (self.shared.database.clone(), self.messages.clone(), self.workflow.id.clone());
             tokio::spawn(async move {
                 let mut claim = claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await;
-                if only_what_starts && matches!(claim, Ok(Claim::TooNarrow)) {
+                if only_what_starts && slots >= sure && matches!(claim, Ok(Claim::TooNarrow)) {
                     claim = spread(&database, (cursor, epoch), claimed_to, &id).await;
                 }
                 let claim = claim.map_err(|error| {
@@ -229,11 +259,13 @@ impl Dispatcher {
     }
 
     pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, claim: Option<Claim>) {
+        let only_what_starts = self.workflow.delivery.in_doubt.claims_only_what_starts();
+        let sure = self.kept_slots().max(1);
         let Some(window) = self.windows.get_mut(&cursor).filter(|window| window.epoch == epoch) else { return };
         window.claiming = false;
         match claim {
             // Came too late to be started: never sent, so given back with the rest.
-            Some(Claim::Range { .. }) if window.releasing => {}
+            Some(Claim::Range { events, .. }) if window.releasing && !events.is_empty() => {}
             Some(Claim::Range { claimed_to, events }) => {
                 // What was read may have been cut by the limit: asked again until nothing comes.
                 // A record whose events were each given a life of their own has none here, and they are due now.
@@ -247,6 +279,8 @@ impl Dispatcher {
                 }
             }
             Some(Claim::Nothing) => window.may_wait = false,
+            // Asked again with the slots that first attempts are sure to get; more than those are leased one by one.
+            Some(Claim::TooNarrow) if only_what_starts => window.claim_limit = sure,
             Some(Claim::TooNarrow) => window.claim_limit = WIDEST_RANGE,
             // The range stays another than we believe, after a lost reply for one: the delivery is given back and taken
             // anew, which sorts out what belongs to whom.

@@ -34,11 +34,12 @@ impl Dispatcher {
         if !self.may_send() || self.reserved > 0 || now < self.next_retry_at {
             return;
         }
-        let kept_for_firsts = match self.queued() {
-            0 => 0,
+        let firsts_wait = self.windows.values().any(|window| window.has_queued() || window.may_wait);
+        let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
+            _ if !firsts_wait => 0,
             // What is claimed must start.
-            queued if self.workflow.delivery.in_doubt.claims_only_what_starts() => queued,
-            _ => self.kept_slots(),
+            true => self.kept_slots().max(self.queued()),
+            false => self.kept_slots(),
         };
         let retries = self.concurrency().saturating_sub(kept_for_firsts + self.retries_in_flight);
         let slots = self.free_slots().min(retries);

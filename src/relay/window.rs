@@ -211,6 +211,7 @@ mod tests {
             lease_until: Instant::now() + Duration::from_secs(1),
             in_doubt: 0,
             timeline: "00000001".into(),
+            failover: None,
         })
     }
 

@@ -140,6 +140,19 @@ async fn what_surely_never_left_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_record_that_was_split_up_without_an_answer_is_not_sent_as_a_whole_too() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = config(&topic, &database, &receiver);
+    config.extra = "transform: 'range(20) as $n | {id, $n}'".to_owned();
+    let _relay = Relay::start_with(&config, "claim.spread_unanswered=50%return");
+    topic.send_orders(0..10);
+    everything_ends(&database, 200).await;
+    let twice: Vec<(String, usize)> = requests(&receiver).into_iter().filter(|(_, count)| *count > 1).collect();
+    assert!(twice.is_empty(), "sent twice: {twice:?}");
+    assert_eq!(database.count("select sum(completed)::bigint from oncebox.delivery").await, 200);
+}
+
+#[tokio::test]
 async fn a_record_with_more_events_than_may_start_together_sends_each_once() {
     let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
     let receiver =

@@ -134,9 +134,11 @@ impl Claims {
     }
 
     fn of_request(&self, request: &Received, place: Place) -> Option<i64> {
+        let leased = self.fences.get(&(place, request.fence, i64::from(request.attempt))).copied();
         match request.attempt {
-            1 => self.epochs.get(&(place.cursor, request.fence)).copied(),
-            send => self.fences.get(&(place, request.fence, i64::from(send))).copied(),
+            // Of a record with many events, first attempts too may be leased one by one.
+            1 => self.epochs.get(&(place.cursor, request.fence)).copied().or(leased),
+            _ => leased,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Each invariant has its id; a violation names the events. What was looked at is counted too: a check that saw nothing
 //! proves nothing.
 
+mod at_most_once;
 mod delivery;
 mod ingest;
 mod outcome;
@@ -22,9 +23,9 @@ use crate::evidence::{
 };
 
 /// Every invariant that is checked, in the report's order.
-const IDS: [&str; 25] = [
+const IDS: [&str; 27] = [
     "K0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "ALO-1",
-    "ALO-2", "ALO-3", "IDK-1", "L1", "RB1", "S1", "S2",
+    "ALO-2", "ALO-3", "AMO-1", "AMO-2", "IDK-1", "L1", "RB1", "S1", "S2",
 ];
 
 /// Who an event is, in the database.
@@ -168,6 +169,7 @@ pub fn check(folder: &Path) -> anyhow::Result<(Case, Report)> {
     let mut report = Report::default();
     ingest::check(&case, &mut report);
     delivery::check(&case, &mut report);
+    at_most_once::check(&case, &mut report);
     outcome::check(&case, &mut report);
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)?)?;
     Ok((case, report))

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Case, Place, Report};
-use crate::evidence::Received;
+use crate::evidence::{AT_MOST_ONCE, Received};
 
 const REFUSALS: [u16; 5] = [400, 413, 414, 415, 422];
 const DRAIN_LIMIT: i64 = 120_000;
@@ -62,9 +62,13 @@ fn ends(case: &Case, answers: &Answers<'_>, report: &mut Report) {
     }
     for row in case.rows("dead_letter") {
         let (key, sends) = (row["key"].as_str().unwrap_or_default(), row["sends"].as_u64().unwrap_or(0));
-        let limit =
-            case.flow(row["workflow"].as_str().unwrap_or_default()).map_or(0, |flow| u64::from(flow.max_attempts));
+        let flow = case.flow(row["workflow"].as_str().unwrap_or_default());
+        let limit = flow.map_or(0, |flow| u64::from(flow.max_attempts));
+        let at_most_once = flow.is_some_and(|flow| flow.guarantee == AT_MOST_ONCE);
         let justified = match row["reason"].as_str() {
+            // At most once takes every answer but 2xx for final, also one that made no sense.
+            Some("rejected") if at_most_once => answers.has(key, |status| !(200..300).contains(&status)),
+            Some("in_doubt") => at_most_once,
             Some("rejected") => answers.has(key, |status| REFUSALS.contains(&status)),
             Some("exhausted") => sends >= limit,
             // Checked against the record itself, with the dispositions.
