@@ -6,15 +6,12 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{
-    Compression, Encoding, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow,
-};
+use super::raw_workflow::{Encoding, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let found = [
         (set(&raw.schema_registry.url), "/schemaRegistry/url", "schemaRegistry.url"),
-        (set(&raw.egress.proxy), "/egress/proxy", "egress.proxy"),
         (set(&raw.tracing.otlp), "/tracing/otlp", "tracing.otlp"),
     ];
     if !raw.admin.tokens.is_empty() {
@@ -30,8 +27,6 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
     let delivery = &raw.delivery;
     let endpoint = &raw.endpoint;
     let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
-    let auth = endpoint.auth.basic.is_some() || endpoint.auth.bearer.is_some() || endpoint.auth.oauth2.is_some();
-    let tls = set(&endpoint.tls.ca) || set(&endpoint.tls.cert) || set(&endpoint.tls.key);
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
     let in_doubt = matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask | OnInDoubt::Hold));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
@@ -42,10 +37,6 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
         (set(&raw.former_id), "/formerId", "formerId"),
         (!raw.tests.is_empty(), "/tests", "tests"),
         (encoding, "/source/encoding", "this encoding"),
-        (matches!(endpoint.compression, Some(Compression::Gzip)), "/endpoint/compression", "compression gzip"),
-        (auth, "/endpoint/auth", "endpoint.auth"),
-        (tls, "/endpoint/tls", "endpoint.tls"),
-        (!endpoint.signing.secrets.is_empty(), "/endpoint/signing", "endpoint.signing"),
         (set(&endpoint.lookup.url), "/endpoint/lookup", "endpoint.lookup"),
         (delivery.deduplication.is_some(), "/delivery/deduplication", "deduplication"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),

@@ -22,7 +22,8 @@ use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
-use crate::send::connect::{ConnectError, Target};
+use crate::send::connect::Target;
+use crate::send::credentials;
 use crate::send::egress::Rules;
 
 pub use settler::Settler;
@@ -57,8 +58,8 @@ pub fn start(
     workflow: &Arc<Workflow>,
     shared: &Shared,
     signals: Signals,
-) -> Result<tokio::task::JoinHandle<()>, ConnectError> {
-    let target = Target::new(&workflow.endpoint.url, shared.rules.clone())?;
+) -> Result<tokio::task::JoinHandle<()>, credentials::Error> {
+    let target = Target::new(workflow, &shared.rules)?;
     let dispatcher = dispatcher::Dispatcher::new(Arc::clone(workflow), shared.clone(), signals, target);
     Ok(tokio::spawn(dispatcher.run()))
 }

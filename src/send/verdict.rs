@@ -31,6 +31,8 @@ pub enum Trouble {
     Blocked,
     /// The connection broke, or what came back is not HTTP.
     Broken,
+    /// The token endpoint gave out no token.
+    Token,
 }
 
 /// What becomes of the event.
@@ -132,7 +134,7 @@ pub fn label(outcome: &Outcome, answers: &Answers) -> &'static str {
         Trouble::Dns => "dns",
         Trouble::Tls => "tls",
         Trouble::Blocked => "blocked",
-        Trouble::Broken => "other",
+        Trouble::Broken | Trouble::Token => "other",
     }
 }
 
