@@ -8,9 +8,10 @@ use oncebox::send::verdict::{Outcome, Trouble};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 
 use crate::support::attempt::{attempt, target, through, workflow};
+use crate::support::process::Config;
 use crate::support::servers::ProxyServer;
 use crate::support::tls::{EXPIRED, GOOD, Identity, TlsFront};
-use crate::support::{PATIENCE, TestReceiver, eventually};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const DELIVERED: Outcome = Outcome::Answered { status: 200, retry_after: None };
 const TLS: Outcome = Outcome::NeverSent(Trouble::Tls);
@@ -50,6 +51,29 @@ async fn a_server_is_believed_by_its_own_authority_its_names_and_its_time_alone(
     let front = TlsFront::start(good.acceptor(), receiver.receiver.address).await;
     let workflow = workflow(&front.url().replace("127.0.0.1", "localhost"), &own);
     assert_eq!(attempt(&target(&workflow), &workflow).await.outcome, DELIVERED, "by name");
+}
+
+#[tokio::test]
+async fn an_own_authority_stands_in_place_of_the_systems() {
+    let receiver = TestReceiver::start().await;
+    let (system, system_ca, _folder) = authority();
+    let (_, other_ca, _other_folder) = authority();
+    let front = TlsFront::start(system.issue(&["127.0.0.1"], GOOD).acceptor(), receiver.receiver.address).await;
+    for (name, endpoint, outcome) in
+        [("the system's", String::new(), "delivered"), ("another", format!("tls: {{ca: \"{other_ca}\"}}"), "tls")]
+    {
+        let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+        let mut config = Config::new(&topic, &database, &receiver);
+        (config.url, config.endpoint) = (front.url(), endpoint);
+        let relay = Relay::start_in(&config, "", &[("SSL_CERT_FILE", &system_ca)]);
+        topic.send_orders(0..1);
+        eventually(&format!("{name}: {outcome}"), PATIENCE, async || {
+            let label = format!("outcome=\"{outcome}\"");
+            (relay.metric("oncebox_attempts_total", &label).await? >= 1.0).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(receiver.seen().len(), 1);
 }
 
 #[tokio::test]
