@@ -131,7 +131,7 @@ impl Process {
             desks,
             settler,
             metrics: Arc::clone(metrics),
-            rules: Rules::new(config.egress.allow.clone()),
+            rules: Rules::new(config.egress.allow.clone()).through(config.egress.proxy.clone()),
         };
         let (heard, _) = broadcast::channel(256);
         let mut background = tokio::task::JoinSet::new();

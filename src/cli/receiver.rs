@@ -1,11 +1,14 @@
 //! `oncebox receiver`: the reference receiver, well-behaved or not.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Failure, block_on};
-use crate::receiver::{Behaviour, Receiver};
+use crate::config::{Secret, SigningKey};
+use crate::observe::chain;
+use crate::receiver::{Behaviour, Receiver, Seen};
 
 #[derive(Debug, clap::Args)]
 pub struct Flags {
@@ -15,6 +18,10 @@ pub struct Flags {
     /// Where every request is logged, one JSON line each.
     #[arg(long, default_value = "receiver.jsonl")]
     log_file: PathBuf,
+    /// A Standard Webhooks secret; a request that none of them signed is answered 401. Best as '${NAME}' or
+    /// '${file:/path}' in single quotes: what the shell fills in, `ps` shows.
+    #[arg(long = "secret", value_name = "SECRET", value_parser = unprinted)]
+    secrets: Vec<Secret>,
     /// The share of requests that fail, 0 to 1.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     fail: f64,
@@ -44,12 +51,26 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         stall: flags.stall,
         die_at_attempt: flags.die_at_attempt,
     };
+    let keys = flags.secrets.iter().map(key).collect::<Result<Vec<SigningKey>, Failure>>()?;
     block_on(async {
-        let receiver =
-            Receiver::start(flags.listen, &flags.log_file, Arc::new(move |seen| behaviour.decide(seen))).await?;
+        let decide = Arc::new(move |seen: &Seen| behaviour.decide(seen));
+        let receiver = Receiver::verifying(flags.listen, &flags.log_file, decide, keys).await?;
         println!("receiver: listening on {}, logging to {}", receiver.address, flags.log_file.display());
         receiver.wait().await;
         Ok(())
+    })
+}
+
+/// Fails at nothing: clap would print the value.
+fn unprinted(text: &str) -> Result<Secret, Infallible> {
+    Ok(Secret::new(text))
+}
+
+fn key(written: &Secret) -> Result<SigningKey, Failure> {
+    let secret = Secret::from_references(written.expose())
+        .map_err(|error| Failure::Usage(format!("--secret: {}", chain(&error))))?;
+    SigningKey::read(&secret).map_err(|error| {
+        Failure::Usage(format!("--secret: {error}; allowed: whsec_ and the base64 of 24 to 64 random bytes"))
     })
 }
 

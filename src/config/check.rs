@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checked::{Admin, Config, Egress, Kafka, Postgres};
-use super::node::Node;
+use super::node::{Content, Node, Scalar};
 use super::problem::{Problem, Problems};
 use super::raw::{PostgresTlsMode, RawConfig, RawProperty};
 use super::secret::Secret;
-use super::{unsupported, workflow_check};
+use super::{credentials_check, unsupported, workflow_check};
 
 /// Properties that Oncebox sets itself because a guarantee hangs on them.
 const FIXED_PROPERTIES: [&str; 14] = [
@@ -42,6 +42,14 @@ pub struct Report<'a> {
 impl Report<'_> {
     pub fn problem(&mut self, pointer: &str, message: impl Into<String>, allowed: &str) {
         self.problems.push(at(self.tree, pointer, message.into(), allowed));
+    }
+
+    /// The value that a pointer names, with the files that it was read from.
+    pub fn secret(&self, pointer: &str, text: &str) -> Secret {
+        match &self.tree.nearest(pointer).content {
+            Content::Scalar(Scalar { written: Some(written), .. }) => Secret::from_written(text, written),
+            Content::Scalar(_) | Content::List(_) | Content::Map(_) => Secret::new(text),
+        }
     }
 
     pub fn warning(&mut self, pointer: &str, message: impl Into<String>, allowed: &str) {
@@ -227,5 +235,5 @@ fn egress(raw: &RawConfig, report: &mut Report<'_>) -> Egress {
             ),
         }
     }
-    Egress { allow }
+    Egress { allow, proxy: credentials_check::proxy(raw.egress.proxy.as_deref(), report) }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::credentials::{Auth, Tls};
 use super::problem::Problem;
 use super::raw::PostgresTlsMode;
 use super::raw_workflow::{
-    Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
+    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
 };
 use super::scalar::StatusMatch;
 use super::secret::Secret;
@@ -65,6 +66,8 @@ pub struct Admin {
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
     pub allow: Vec<IpNet>,
+    /// An HTTP proxy's URL, with its credentials.
+    pub proxy: Option<Secret>,
 }
 
 #[derive(Debug, Clone)]
@@ -146,6 +149,11 @@ pub struct Endpoint {
     /// Names in lower case; values may hold secrets.
     pub headers: Vec<(String, Secret)>,
     pub timeout: Duration,
+    pub compression: Compression,
+    pub auth: Auth,
+    pub tls: Tls,
+    /// Standard Webhooks; each signs.
+    pub signing: Vec<Secret>,
     pub answers: Answers,
     pub lookup: Option<Lookup>,
 }

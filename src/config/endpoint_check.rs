@@ -1,13 +1,15 @@
-//! Checks where a workflow's events go: the URL, extra headers, what answers mean.
+//! Checks where a workflow's events go: the URL, extra headers, what answers mean. `credentials_check.rs` checks how the
+//! endpoint learns who sends.
 
 use std::time::Duration;
 
 use super::check::Report;
 use super::checked::{Answers, Endpoint, Lookup};
+use super::credentials::Auth;
+use super::credentials_check;
 use super::raw_endpoint::RawAnswers;
-use super::raw_workflow::{Method, RawWorkflow};
+use super::raw_workflow::{Compression, Method, RawWorkflow};
 use super::scalar::StatusMatch;
-use super::secret::Secret;
 
 /// Headers that Oncebox sets, or that frame the request.
 const RESERVED_HEADERS: [&str; 14] = [
@@ -61,20 +63,30 @@ pub fn endpoint(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Optio
         if hyper::header::HeaderValue::from_str(value).is_err() {
             report.problem(&pointer, format!("the value of `{name}` has control characters"), "printable text");
         }
-        headers.push((lower, Secret::new(value.clone())));
+        headers.push((lower, report.secret(&pointer, value)));
     }
     if raw.endpoint.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         report.problem(&format!("{here}/endpoint/timeout"), "no request ends in no time", "more than 0s");
     }
-    let auth = &raw.endpoint.auth;
-    if [auth.basic.is_some(), auth.bearer.is_some(), auth.oauth2.is_some()].iter().filter(|used| **used).count() > 1 {
-        report.problem(&format!("{here}/endpoint/auth"), "two ways to authenticate", "one of basic, bearer, oauth2");
+    let auth = credentials_check::auth(&raw.endpoint.auth, &format!("{here}/endpoint/auth"), report);
+    if !matches!(auth, Auth::None) && headers.iter().any(|(name, _)| name == "authorization") {
+        report.problem(&format!("{here}/endpoint/auth"), "there is an Authorization header too", "one of the two");
+    }
+    let tls = credentials_check::tls(&raw.endpoint.tls, &format!("{here}/endpoint/tls"), report);
+    let secure =
+        url.scheme() == "https" || matches!(&auth, Auth::Oauth2(oauth2) if oauth2.token_url.scheme() == "https");
+    if !secure && (tls.ca.is_some() || tls.client.is_some()) {
+        report.warning(&format!("{here}/endpoint/tls"), "certificates, and no https:// to use them on", "https://");
     }
     Some(Endpoint {
         url,
         method: raw.endpoint.method.unwrap_or(Method::Post),
         headers,
         timeout: raw.endpoint.timeout.map_or(Duration::from_secs(15), |s| s.0),
+        compression: raw.endpoint.compression.unwrap_or(Compression::None),
+        auth,
+        tls,
+        signing: credentials_check::signing(&raw.endpoint.signing, &format!("{here}/endpoint/signing"), report),
         answers: answers(&raw.endpoint.answers),
         lookup: lookup(raw, here, report),
     })
@@ -122,7 +134,7 @@ pub fn is_reserved(lower: &str) -> bool {
         || ["oncebox-", "webhook-", "proxy-"].iter().any(|prefix| lower.starts_with(prefix))
 }
 
-fn is_private(url: &url::Url) -> bool {
+pub fn is_private(url: &url::Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || !name.contains('.') || name.ends_with(".local"),
         Some(url::Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),

@@ -31,7 +31,6 @@ impl Loaded {
 
 /// Reads and checks. What could be read is there even with problems, so that later checks can add theirs.
 pub fn read(path: &Path) -> (Option<Loaded>, Problems) {
-    let sources = Sources { variable: &|name| std::env::var(name).ok(), file: &|path| fs::read_to_string(path) };
     let mut problems = Problems::default();
     let mut trees = Vec::new();
     for file in files(path, &mut problems) {
@@ -48,7 +47,7 @@ pub fn read(path: &Path) -> (Option<Loaded>, Problems) {
     }
     let mut tree = merge(trees, path, &mut problems);
     secrets_check::literal_secrets(&tree, &mut problems);
-    substitute(&mut tree, &sources, &mut problems);
+    substitute(&mut tree, &Sources::system(), &mut problems);
     finish(tree, problems)
 }
 

@@ -8,6 +8,8 @@
 
 mod check;
 mod checked;
+mod credentials;
+mod credentials_check;
 mod delivery_check;
 mod endpoint_check;
 mod load;
@@ -22,6 +24,7 @@ pub mod scalar;
 mod secret;
 mod secrets_check;
 pub mod shape;
+mod signing_key;
 mod substitute;
 mod unsupported;
 mod workflow_check;
@@ -30,8 +33,13 @@ pub use checked::{
     Admin, Answers, Backoff, Config, Deduplication, Delivery, Egress, Endpoint, EventType, IdempotencyKey, InDoubt,
     Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
 };
+pub use credentials::{Auth, Certificates, Oauth2, Tls, TlsError};
+pub use credentials_check::is_token;
 pub use endpoint_check::KEY_IN_URL;
 pub use load::{Loaded, load, read};
 pub use raw::PostgresTlsMode;
-pub use raw_workflow::{Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones};
-pub use secret::Secret;
+pub use raw_workflow::{
+    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
+};
+pub use secret::{Secret, SecretError};
+pub use signing_key::{SigningKey, SigningKeyError};

@@ -19,7 +19,7 @@ pub struct RawEndpoint {
     pub headers: BTreeMap<String, String>,
     /// One deadline for connect, TLS, request and answer; default 15s. Too low repeats slow but successful requests.
     pub timeout: Option<Span>,
-    /// Default none.
+    /// How bodies travel; default none.
     pub compression: Option<Compression>,
     /// One of basic, bearer, oauth2.
     pub auth: RawAuth,
@@ -47,22 +47,28 @@ pub struct RawAuth {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawBasic {
+    /// Without a colon.
     pub username: String,
+    /// By reference: "${PASSWORD}" or "${file:/run/secrets/password}".
     pub password: String,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawBearer {
+    /// By reference: "${TOKEN}" or "${file:/run/secrets/token}".
     pub token: String,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawOauth2 {
+    /// Where tokens are asked for: http:// or https://, under the same egress rules and certificates as the endpoint.
     pub token_url: String,
     pub client_id: String,
+    /// By reference: "${CLIENT_SECRET}" or "${file:/run/secrets/client}".
     pub client_secret: String,
+    /// What the token is to be good for; empty: what the server gives.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
@@ -72,16 +78,16 @@ pub struct RawOauth2 {
 pub struct RawEndpointTls {
     /// A file with CA certificates to trust instead of the system's.
     pub ca: Option<String>,
-    /// A file with the client certificate.
+    /// A file with the client certificate and its chain, in PEM form; needs key.
     pub cert: Option<String>,
-    /// A file with its key.
+    /// A file with its key, in PEM form, without a passphrase.
     pub key: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawSigning {
-    /// Every listed secret signs, for rotation.
+    /// Every listed secret signs, for rotation: whsec_ and the base64 of 24 to 64 random bytes, by reference.
     pub secrets: Vec<String>,
 }
 

@@ -12,6 +12,13 @@ pub struct Sources<'a> {
     pub file: &'a dyn Fn(&str) -> std::io::Result<String>,
 }
 
+impl Sources<'static> {
+    /// The environment and the file system.
+    pub fn system() -> Self {
+        Self { variable: &|name| std::env::var(name).ok(), file: &|path| std::fs::read_to_string(path) }
+    }
+}
+
 pub fn substitute(node: &mut Node, sources: &Sources<'_>, problems: &mut Problems) {
     let place = node.place.clone();
     match &mut node.content {
@@ -23,44 +30,76 @@ pub fn substitute(node: &mut Node, sources: &Sources<'_>, problems: &mut Problem
     }
 }
 
+/// A piece of a written text.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    Text(&'a str),
+    /// The inside of `${NAME}` or `${NAME:-default}`.
+    Variable(&'a str),
+    /// The path of `${file:/path}`.
+    File(&'a str),
+    /// A `${` that no brace closes.
+    Unclosed,
+}
+
+/// Takes a written text apart at its references.
+pub fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if rest[..at].ends_with('$') {
+            // `$${` stands for `${`: the text before it without its dollar, then the two characters themselves.
+            found.extend([Part::Text(&rest[..at - 1]), Part::Text("${")]);
+            rest = &rest[at + 2..];
+            continue;
+        }
+        found.push(Part::Text(&rest[..at]));
+        let Some(end) = rest[at..].find('}') else {
+            found.push(Part::Unclosed);
+            return found;
+        };
+        let reference = &rest[at + 2..at + end];
+        found.push(match reference.strip_prefix("file:") {
+            Some(path) => Part::File(path),
+            None => Part::Variable(reference),
+        });
+        rest = &rest[at + end + 1..];
+    }
+    found.push(Part::Text(rest));
+    found
+}
+
 fn fill(scalar: &mut Scalar, place: &Place, sources: &Sources<'_>, problems: &mut Problems) {
     if !scalar.text.contains("${") {
         return;
     }
     let mut out = String::with_capacity(scalar.text.len());
-    let mut rest = scalar.text.as_str();
-    while let Some(at) = rest.find("${") {
-        if rest[..at].ends_with('$') {
-            out.push_str(&rest[..at - 1]);
-            out.push_str("${");
-            rest = &rest[at + 2..];
-            continue;
-        }
-        out.push_str(&rest[..at]);
-        let Some(end) = rest[at..].find('}') else {
-            problems.push(
-                Problem::new(place.clone(), "a reference without its closing brace".to_owned())
-                    .allowed("${NAME}, ${NAME:-default}, ${file:/path}, or $${ for a literal ${"),
-            );
-            return;
+    for part in parts(&scalar.text) {
+        let value = match part {
+            Part::Text(text) => Ok(text.to_owned()),
+            Part::Variable(reference) => resolve(reference, sources),
+            // Mounted secrets end in a newline more often than not.
+            Part::File(path) => (sources.file)(path)
+                .map(|text| text.trim_end_matches(['\n', '\r']).to_owned())
+                .map_err(|error| format!("cannot read `{path}` for ${{file:{path}}}: {error}")),
+            Part::Unclosed => {
+                problems.push(
+                    Problem::new(place.clone(), "a reference without its closing brace".to_owned())
+                        .allowed("${NAME}, ${NAME:-default}, ${file:/path}, or $${ for a literal ${"),
+                );
+                return;
+            }
         };
-        match resolve(&rest[at + 2..at + end], sources) {
+        match value {
             Ok(value) => out.push_str(&value),
             Err(message) => problems.push(Problem::new(place.clone(), message)),
         }
-        rest = &rest[at + end + 1..];
     }
-    out.push_str(rest);
     scalar.written = Some(std::mem::replace(&mut scalar.text, out));
 }
 
-fn resolve(reference: &str, sources: &Sources<'_>) -> Result<String, String> {
-    if let Some(path) = reference.strip_prefix("file:") {
-        // Mounted secrets end in a newline more often than not.
-        return (sources.file)(path)
-            .map(|text| text.trim_end_matches(['\n', '\r']).to_owned())
-            .map_err(|error| format!("cannot read `{path}` for ${{file:{path}}}: {error}"));
-    }
+/// The value of `${NAME}` or `${NAME:-default}`.
+pub fn resolve(reference: &str, sources: &Sources<'_>) -> Result<String, String> {
     let (name, default) = match reference.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (reference, None),

@@ -6,13 +6,12 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{Compression, Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow};
+use super::raw_workflow::{Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let found = [
         (set(&raw.schema_registry.url), "/schemaRegistry/url", "schemaRegistry.url"),
-        (set(&raw.egress.proxy), "/egress/proxy", "egress.proxy"),
         (set(&raw.tracing.otlp), "/tracing/otlp", "tracing.otlp"),
     ];
     if !raw.admin.tokens.is_empty() {
@@ -26,10 +25,7 @@ pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
 pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let delivery = &raw.delivery;
-    let endpoint = &raw.endpoint;
     let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
-    let auth = endpoint.auth.basic.is_some() || endpoint.auth.bearer.is_some() || endpoint.auth.oauth2.is_some();
-    let tls = set(&endpoint.tls.ca) || set(&endpoint.tls.cert) || set(&endpoint.tls.key);
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
     let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
@@ -37,10 +33,6 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
         (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
         (!raw.tests.is_empty(), "/tests", "tests"),
         (encoding, "/source/encoding", "this encoding"),
-        (matches!(endpoint.compression, Some(Compression::Gzip)), "/endpoint/compression", "compression gzip"),
-        (auth, "/endpoint/auth", "endpoint.auth"),
-        (tls, "/endpoint/tls", "endpoint.tls"),
-        (!endpoint.signing.secrets.is_empty(), "/endpoint/signing", "endpoint.signing"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
         (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
         (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),

@@ -2,7 +2,7 @@
 //! What the demo, the tests and the benchmark deliver to; what a client's endpoint should do, in small.
 //!
 //! A repeat is answered 2xx without a second effect. What was applied is known from the log, so a receiver that was
-//! killed and started again still drops repeats.
+//! killed and started again still drops repeats. With signing secrets, only what one of them signed is believed.
 
 pub mod behaviour;
 pub mod log;
@@ -23,6 +23,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
+use crate::config::SigningKey;
+use crate::send::signature::{self, Refusal, Signed};
+
 pub use behaviour::{Answer, Behaviour, Seen};
 pub use log::{Line, Log};
 
@@ -41,16 +44,28 @@ struct Shared {
     decide: Decide,
     /// Set by `POST /_behaviour`; goes before `decide`.
     told: Mutex<Option<Behaviour>>,
+    /// What none of these signed is answered 401; empty: signatures are not looked at.
+    keys: Vec<SigningKey>,
 }
 
 impl Receiver {
     /// Listens and serves until it is dropped or stopped. Keys applied in an earlier life are read from the log.
     pub async fn start(listen: SocketAddr, log: &Path, decide: Decide) -> io::Result<Self> {
+        Self::verifying(listen, log, decide, Vec::new()).await
+    }
+
+    /// The same, and only what one of the keys signed is believed.
+    pub async fn verifying(listen: SocketAddr, log: &Path, decide: Decide, keys: Vec<SigningKey>) -> io::Result<Self> {
         let applied = log::read(log)?.into_iter().filter(|line| line.applied).map(|line| line.key).collect();
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
-        let shared =
-            Arc::new(Shared { log: Log::open(log)?, applied: Mutex::new(applied), decide, told: Mutex::default() });
+        let shared = Arc::new(Shared {
+            log: Log::open(log)?,
+            applied: Mutex::new(applied),
+            decide,
+            told: Mutex::default(),
+            keys,
+        });
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, task })
     }
@@ -109,6 +124,10 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         return Ok(shared.told(&head.method, &body));
     }
     let seen = Seen::new(&head, &body);
+    if let Err(refusal) = shared.verify(&seen) {
+        tracing::warn!(key = seen.key, %refusal, "not believed, answered 401");
+        return shared.answer(&seen, Answer::status(401)).await;
+    }
     let told = shared.told.lock().expect("no holder of this lock panics").clone();
     let mut answer = match told {
         Some(behaviour) => behaviour.decide(&seen),
@@ -122,6 +141,18 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 }
 
 impl Shared {
+    fn verify(&self, seen: &Seen) -> Result<(), Refusal> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let signed = Signed {
+            id: seen.header("webhook-id"),
+            timestamp: seen.header("webhook-timestamp"),
+            signature: seen.header("webhook-signature"),
+        };
+        signature::verify(&self.keys, signed, &seen.body, jiff::Timestamp::now().as_second())
+    }
+
     fn told(&self, method: &Method, body: &[u8]) -> Response<Full<Bytes>> {
         match serde_json::from_slice::<Behaviour>(body) {
             Ok(behaviour) if method == Method::POST => {

@@ -24,7 +24,8 @@ use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
-use crate::send::connect::{ConnectError, Target};
+use crate::send::connect::Target;
+use crate::send::credentials;
 use crate::send::egress::Rules;
 use crate::send::lookup::Question;
 
@@ -60,9 +61,9 @@ pub fn start(
     workflow: &Arc<Workflow>,
     shared: &Shared,
     signals: Signals,
-) -> Result<tokio::task::JoinHandle<()>, ConnectError> {
-    let target = Target::new(&workflow.endpoint.url, shared.rules.clone())?;
-    let question = Question::new(workflow, &shared.rules)?;
+) -> Result<tokio::task::JoinHandle<()>, credentials::Error> {
+    let target = Target::new(workflow, &shared.rules)?;
+    let question = Question::new(workflow, &target, &shared.rules)?;
     let dispatcher = dispatcher::Dispatcher::new(Arc::clone(workflow), shared.clone(), signals, target, question);
     Ok(tokio::spawn(dispatcher.run()))
 }

@@ -1,31 +1,66 @@
 //! Enters: an endpoint's host. Leaves: an HTTP/1.1 connection to an address that the egress rules permit.
 //!
-//! Resolve, check every address, connect to one that was checked. TLS verification has no off switch.
+//! Resolve, check every address, connect to one that was checked, straight or through the configured proxy. TLS
+//! verification has no off switch.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use openssl::ssl::{SslConnector, SslMethod, SslVersion};
+use openssl::ssl::SslConnector;
+use openssl::x509::X509VerifyResult;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+use tokio_openssl::SslStream;
 
+use super::credentials::{self, Credentials};
 use super::egress::Rules;
 use super::outcome::Trouble;
+use super::proxy::Proxy;
+use crate::config::Workflow;
 
 /// Answers whose headers are longer than this are not HTTP that we read.
 const HEADER_BYTES: usize = 64 << 10;
 
-/// Where a workflow's requests go.
-#[derive(Clone)]
+/// Where a workflow's requests go, and how the endpoint learns who sends them.
 pub struct Target {
+    pub(super) route: Route,
+    pub(super) credentials: Arc<Credentials>,
+}
+
+impl Target {
+    pub fn new(workflow: &Workflow, rules: &Rules) -> Result<Self, credentials::Error> {
+        let route = Route::new(&workflow.endpoint.url, rules);
+        Ok(Self { route, credentials: Arc::new(Credentials::new(workflow, rules)?) })
+    }
+
+    /// Another URL of the same endpoint, which may learn as much about the sender.
+    pub(super) fn beside(&self, url: &url::Url, rules: &Rules) -> Self {
+        Self { route: Route::new(url, rules), credentials: Arc::clone(&self.credentials) }
+    }
+}
+
+/// The way to one host.
+pub struct Route {
     host: String,
     port: u16,
-    tls: Option<SslConnector>,
+    secure: bool,
     rules: Rules,
+}
+
+/// What connections are made with, as of now.
+#[derive(Clone)]
+pub struct Means {
+    /// Grows when any of it changes: a connection made with older means is not used again.
+    pub generation: u64,
+    /// There when any of the workflow's URLs is https.
+    pub tls: Option<SslConnector>,
+    pub proxy: Option<Proxy>,
 }
 
 /// Why there is no connection.
@@ -45,14 +80,25 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    #[error("TLS with `{host}` failed")]
+    #[error("TLS with `{host}` failed{}", found(*.certificate))]
     Tls {
         host: String,
+        /// What was found out about the server's certificate.
+        certificate: X509VerifyResult,
         #[source]
         source: openssl::ssl::Error,
     },
     #[error("TLS cannot be set up")]
     TlsSetup(#[source] openssl::error::ErrorStack),
+    #[error("no tunnel to {address} through the proxy `{proxy}`")]
+    Tunnel {
+        proxy: String,
+        address: SocketAddr,
+        #[source]
+        source: hyper::Error,
+    },
+    #[error("the proxy `{proxy}` answered {status} when asked for a tunnel to {address}")]
+    Refused { proxy: String, address: SocketAddr, status: u16 },
     #[error("no HTTP with {address}")]
     Http {
         address: SocketAddr,
@@ -66,15 +112,21 @@ impl ConnectError {
         match self {
             Self::Dns { .. } => Trouble::Dns,
             Self::Blocked { .. } => Trouble::Blocked,
-            Self::Tcp { .. } | Self::Http { .. } => Trouble::Connect,
+            Self::Tcp { .. } | Self::Http { .. } | Self::Tunnel { .. } | Self::Refused { .. } => Trouble::Connect,
             Self::Tls { .. } | Self::TlsSetup(_) => Trouble::Tls,
         }
     }
 }
 
+fn found(certificate: X509VerifyResult) -> String {
+    if certificate == X509VerifyResult::OK { String::new() } else { format!(" ({certificate})") }
+}
+
 /// An open connection. Dropping it closes it, whatever is under way.
 pub struct Connection {
     pub sender: SendRequest<Full<Bytes>>,
+    /// That of the means it was made with.
+    pub generation: u64,
     driver: AbortHandle,
 }
 
@@ -84,81 +136,107 @@ impl Drop for Connection {
     }
 }
 
-impl Target {
-    pub fn new(url: &url::Url, rules: Rules) -> Result<Self, ConnectError> {
-        let tls = match url.scheme() {
-            "https" => Some(connector().map_err(ConnectError::TlsSetup)?),
-            _ => None,
-        };
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        Ok(Self { host, port: url.port_or_known_default().unwrap_or(80), tls, rules })
+impl Route {
+    pub fn new(url: &url::Url, rules: &Rules) -> Self {
+        Self {
+            host: url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            port: url.port_or_known_default().unwrap_or(80),
+            secure: url.scheme() == "https",
+            rules: rules.clone(),
+        }
     }
 
-    pub async fn connect(&self) -> Result<Connection, ConnectError> {
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        let addresses: Vec<SocketAddr> = match found {
-            Ok(addresses) => addresses.collect(),
-            Err(source) => return Err(ConnectError::Dns { host: self.host.clone(), source }),
+    pub async fn connect(&self, means: &Means) -> Result<Connection, ConnectError> {
+        let mut connection = match &means.proxy {
+            None => {
+                let (stream, address) = reach(&self.host, self.port, &self.rules).await?;
+                self.speak(stream, address, means).await?
+            }
+            Some(proxy) => self.through(proxy, means).await?,
         };
-        let mut last = None;
-        for address in &addresses {
-            if !self.rules.permit(address.ip()) {
-                last.get_or_insert(ConnectError::Blocked { host: self.host.clone(), address: *address });
-                continue;
-            }
-            match TcpStream::connect(address).await {
-                Ok(stream) => return self.speak(stream, *address).await,
-                Err(source) => last = Some(ConnectError::Tcp { address: *address, source }),
-            }
-        }
-        Err(last.unwrap_or_else(|| ConnectError::Dns {
-            host: self.host.clone(),
-            source: std::io::ErrorKind::NotFound.into(),
-        }))
+        connection.generation = means.generation;
+        Ok(connection)
     }
 
-    async fn speak(&self, stream: TcpStream, address: SocketAddr) -> Result<Connection, ConnectError> {
-        // A request is one write; waiting to fill a packet only adds delay.
-        let _ = stream.set_nodelay(true);
-        match &self.tls {
-            None => handshake(stream, address).await,
-            Some(connector) => {
-                let failed = |source| ConnectError::Tls { host: self.host.clone(), source };
-                let session = connector
-                    .configure()
-                    .and_then(|configuration| configuration.into_ssl(&self.host))
-                    .map_err(ConnectError::TlsSetup)?;
-                let mut stream = tokio_openssl::SslStream::new(session, stream).map_err(ConnectError::TlsSetup)?;
-                Pin::new(&mut stream).connect().await.map_err(failed)?;
-                handshake(stream, address).await
+    /// By way of a proxy, which connects for us: every address that the name has must be permitted.
+    async fn through(&self, proxy: &Proxy, means: &Means) -> Result<Connection, ConnectError> {
+        let addresses = resolve(&self.host, self.port).await?;
+        if let Some(address) = addresses.iter().find(|address| !self.rules.permit(address.ip())) {
+            return Err(ConnectError::Blocked { host: self.host.clone(), address: *address });
+        }
+        let mut last = no_address(&self.host);
+        for address in addresses {
+            let (stream, _) = reach(&proxy.host, proxy.port, &self.rules).await?;
+            match proxy.tunnel(stream, address).await {
+                Ok(tunnel) => return self.speak(tunnel, address, means).await,
+                Err(error) => last = error,
             }
         }
+        Err(last)
+    }
+
+    async fn speak<S>(&self, stream: S, address: SocketAddr, means: &Means) -> Result<Connection, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let spoken = if self.secure {
+            let connector = means.tls.as_ref().expect("means for https are made where a URL is https");
+            let session = connector
+                .configure()
+                .and_then(|configuration| configuration.into_ssl(&self.host))
+                .map_err(ConnectError::TlsSetup)?;
+            let mut stream = SslStream::new(session, stream).map_err(ConnectError::TlsSetup)?;
+            if let Err(source) = Pin::new(&mut stream).connect().await {
+                let certificate = stream.ssl().verify_result();
+                return Err(ConnectError::Tls { host: self.host.clone(), certificate, source });
+            }
+            handshake(stream).await
+        } else {
+            handshake(stream).await
+        };
+        spoken.map_err(|source| ConnectError::Http { address, source })
     }
 }
 
-fn connector() -> Result<SslConnector, openssl::error::ErrorStack> {
-    let mut builder = SslConnector::builder(SslMethod::tls_client())?;
-    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-    // The linked OpenSSL is our own build and knows no certificates: the system's are named to it.
-    if let Some(file) = openssl_probe::probe().cert_file {
-        builder.set_ca_file(file)?;
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    match tokio::net::lookup_host((host, port)).await {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(source) => Err(ConnectError::Dns { host: host.to_owned(), source }),
     }
-    builder.set_alpn_protos(b"\x08http/1.1")?;
-    Ok(builder.build())
 }
 
-async fn handshake<S>(stream: S, address: SocketAddr) -> Result<Connection, ConnectError>
+fn no_address(host: &str) -> ConnectError {
+    ConnectError::Dns { host: host.to_owned(), source: std::io::ErrorKind::NotFound.into() }
+}
+
+/// A connection to the first address of a host that is permitted and answers.
+async fn reach(host: &str, port: u16, rules: &Rules) -> Result<(TcpStream, SocketAddr), ConnectError> {
+    let mut last = None;
+    for address in resolve(host, port).await? {
+        if !rules.permit(address.ip()) {
+            last.get_or_insert(ConnectError::Blocked { host: host.to_owned(), address });
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // A request is one write; waiting to fill a packet only adds delay.
+                let _ = stream.set_nodelay(true);
+                return Ok((stream, address));
+            }
+            Err(source) => last = Some(ConnectError::Tcp { address, source }),
+        }
+    }
+    Err(last.unwrap_or_else(|| no_address(host)))
+}
+
+pub(super) async fn handshake<S>(stream: S) -> Result<Connection, hyper::Error>
 where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(HEADER_BYTES)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|source| ConnectError::Http { address, source })?;
+    let (sender, connection) = http1::Builder::new().max_buf_size(HEADER_BYTES).handshake(TokioIo::new(stream)).await?;
     // Its errors are those of the request under way, which gets them too.
     let driver = tokio::spawn(async move {
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
     });
-    Ok(Connection { sender, driver: driver.abort_handle() })
+    Ok(Connection { sender, generation: 0, driver: driver.abort_handle() })
 }

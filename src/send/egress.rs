@@ -1,9 +1,11 @@
-//! Which addresses a delivery may connect to. Asked about the address actually connected to, on every attempt, so that
+//! Which addresses a delivery may connect to, and through which proxy. Asked about the address actually connected to, on every attempt, so that
 //! a name which changes its answer between check and connect gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+
+use crate::config::Secret;
 
 /// The addresses of cloud metadata services: reachable only when listed alone, as a /32 or /128.
 const METADATA: [IpAddr; 7] = [
@@ -19,11 +21,22 @@ const METADATA: [IpAddr; 7] = [
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     allow: Vec<IpNet>,
+    proxy: Option<Secret>,
 }
 
 impl Rules {
     pub fn new(allow: Vec<IpNet>) -> Self {
-        Self { allow }
+        Self { allow, proxy: None }
+    }
+
+    /// The same rules, with the proxy that all requests go through.
+    #[must_use]
+    pub fn through(self, proxy: Option<Secret>) -> Self {
+        Self { proxy, ..self }
+    }
+
+    pub fn proxy(&self) -> Option<&Secret> {
+        self.proxy.as_ref()
     }
 
     pub fn permit(&self, address: IpAddr) -> bool {

@@ -8,15 +8,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::HeaderMap;
 use tracing::debug;
 
-use super::attempt;
-use super::connect::{ConnectError, Target};
+use super::connect::Target;
 use super::egress::Rules;
 use super::outcome::Outcome;
-use super::request;
-use crate::config::{KEY_IN_URL, Lookup, Workflow};
+use super::{attempt, credentials, request};
+use crate::config::{Auth, KEY_IN_URL, Lookup, Workflow};
 
 /// What the endpoint says of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,19 +35,18 @@ pub struct Question {
 
 impl Question {
     /// Nothing for a workflow without a lookup.
-    pub fn new(workflow: &Workflow, rules: &Rules) -> Result<Option<Self>, ConnectError> {
-        let endpoint = &workflow.endpoint;
-        let Some(lookup) = endpoint.lookup.clone() else { return Ok(None) };
+    pub fn new(workflow: &Workflow, endpoint: &Target, rules: &Rules) -> Result<Option<Self>, credentials::Error> {
+        let Some(lookup) = workflow.endpoint.lookup.clone() else { return Ok(None) };
         let url = url_of(&lookup, "key");
-        let mut headers = HeaderMap::new();
-        // What proves who we are to the endpoint is shown to nobody else.
-        if url.origin() == endpoint.url.origin() {
-            headers = request::configured(endpoint);
-        }
+        let is_endpoint = url.origin() == workflow.endpoint.url.origin();
+        let (target, mut headers) = match is_endpoint {
+            true => (endpoint.beside(&url, rules), request::configured(&workflow.endpoint)),
+            // What proves who we are to the endpoint is shown to nobody else.
+            false => (Target::new(&without_secrets(workflow, &url), rules)?, HeaderMap::new()),
+        };
         headers.insert("host", request::header_value(&request::host(&url)));
-        headers.insert("user-agent", HeaderValue::from_static(request::USER_AGENT));
+        headers.insert("user-agent", request::user_agent());
         headers.insert("oncebox-workflow", request::header_value(&workflow.id));
-        let target = Target::new(&url, rules.clone())?;
         Ok(Some(Self { workflow: workflow.id.clone(), target, lookup, headers }))
     }
 
@@ -56,6 +54,8 @@ impl Question {
         let mut question = Request::new(Full::new(Bytes::new()));
         *question.uri_mut() = request::path(&url_of(&self.lookup, key));
         *question.headers_mut() = self.headers.clone();
+        // A signature is over this id, the time and an empty body.
+        question.headers_mut().insert("webhook-id", request::header_value(key));
         let answered = attempt(&self.target, None, question, Instant::now(), deadline).await;
         let known = match answered.outcome {
             Outcome::Answered { status, .. } => meaning(&self.lookup, status),
@@ -64,6 +64,15 @@ impl Question {
         debug!(workflow = %self.workflow, ?known, error = answered.error.as_deref(), "asked about an event in doubt");
         known
     }
+}
+
+fn without_secrets(workflow: &Workflow, url: &url::Url) -> Workflow {
+    let mut other = workflow.clone();
+    other.endpoint.url = url.clone();
+    other.endpoint.auth = Auth::None;
+    other.endpoint.headers.clear();
+    other.endpoint.signing.clear();
+    other
 }
 
 fn meaning(lookup: &Lookup, status: u16) -> Known {

@@ -1,15 +1,22 @@
 //! Enters: an event that may be sent now. Leaves: the outcome of one attempt, and the verdict on it.
 //!
-//! One deadline covers connect, TLS, request and answer. The client never sends anything twice by itself: the number of
+//! One deadline covers a token, connect, TLS, request and answer. The client never sends anything twice by itself: the number of
 //! attempts in Postgres is the number of requests that receivers saw.
 
 pub mod backoff;
 pub mod connect;
+pub mod credentials;
 pub mod egress;
 pub mod lookup;
 pub mod outcome;
+mod proxy;
 pub mod request;
 pub mod retry_after;
+mod secret_files;
+pub mod signature;
+mod tls;
+mod token;
+mod token_request;
 pub mod verdict;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +26,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming};
 
 use crate::observe::chain;
-use connect::{Connection, Target};
+use connect::{Connection, Means, Target};
+use credentials::Proven;
 use outcome::{Outcome, Trouble};
 
 /// At most this much of an answer is read; beyond it the connection is dropped.
@@ -52,13 +60,38 @@ pub async fn attempt(
     began: Instant,
     deadline: Instant,
 ) -> Attempt {
-    let mut attempt = exchange(target, connection, request, tokio::time::Instant::from_std(deadline)).await;
+    let deadline = tokio::time::Instant::from_std(deadline);
+    let mut attempt = match tokio::time::timeout_at(deadline, target.credentials.prove(request, deadline)).await {
+        Ok(Ok(proven)) => proven_exchange(target, connection, proven, deadline).await,
+        Ok(Err(error)) => Attempt { connection, ..failed(Outcome::NeverSent(error.trouble()), chain(&error)) },
+        Err(_) => Attempt {
+            connection,
+            ..failed(Outcome::NeverSent(Trouble::Timeout), "no credentials within the timeout".to_owned())
+        },
+    };
     attempt.took = began.elapsed();
+    attempt
+}
+
+async fn proven_exchange(
+    target: &Target,
+    connection: Option<Connection>,
+    proven: Proven,
+    deadline: tokio::time::Instant,
+) -> Attempt {
+    let Proven { request, live, token } = proven;
+    // What was connected with other certificates or through another proxy is not used again.
+    let connection = connection.filter(|kept| kept.generation == live.means.generation);
+    let attempt = exchange(target, &live.means, connection, request, deadline).await;
+    if let (Outcome::Answered { status: 401, .. }, Some(token)) = (&attempt.outcome, &token) {
+        target.credentials.refused(token);
+    }
     attempt
 }
 
 async fn exchange(
     target: &Target,
+    means: &Means,
     connection: Option<Connection>,
     request: Request<Full<Bytes>>,
     deadline: tokio::time::Instant,
@@ -74,7 +107,7 @@ async fn exchange(
             Sent::NotTaken(unsent) => request = unsent,
         }
     }
-    let mut fresh = match tokio::time::timeout_at(deadline, target.connect()).await {
+    let mut fresh = match tokio::time::timeout_at(deadline, target.route.connect(means)).await {
         Ok(Ok(fresh)) => fresh,
         Ok(Err(error)) => return failed(Outcome::NeverSent(error.trouble()), chain(&error)),
         Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
@@ -83,7 +116,7 @@ async fn exchange(
     match sent(&mut fresh, request, deadline).await {
         Sent::Answered(response) => answered(fresh, response, deadline).await,
         Sent::Failed(failure) => match again {
-            Some(request) => Box::pin(exchange(target, None, request, deadline)).await,
+            Some(request) => Box::pin(exchange(target, means, None, request, deadline)).await,
             None => failure,
         },
         Sent::NotTaken(_) => failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned()),
@@ -115,7 +148,12 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
             Some(request) => Sent::NotTaken(request),
             None => {
                 let error = error.into_error();
-                Sent::Failed(failed(Outcome::Unknown(Trouble::Broken), chain(&error)))
+                let outcome = if tls::refuses_our_certificate(&error) {
+                    Outcome::NeverSent(Trouble::Tls)
+                } else {
+                    Outcome::Unknown(Trouble::Broken)
+                };
+                Sent::Failed(failed(outcome, chain(&error)))
             }
         },
         Err(_) => Sent::Failed(failed(Outcome::Unknown(Trouble::Timeout), "no answer within the timeout".to_owned())),

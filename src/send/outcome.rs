@@ -27,6 +27,8 @@ pub enum Trouble {
     Blocked,
     /// The connection broke, or what came back is not HTTP.
     Broken,
+    /// The token endpoint gave out no token.
+    Token,
 }
 
 /// Whether the receiver may have processed the request although it was not delivered.
@@ -63,6 +65,6 @@ pub fn label(outcome: &Outcome, answers: &Answers) -> &'static str {
         Trouble::Dns => "dns",
         Trouble::Tls => "tls",
         Trouble::Blocked => "blocked",
-        Trouble::Broken => "other",
+        Trouble::Broken | Trouble::Token => "other",
     }
 }

@@ -1,25 +1,28 @@
-//! Enters: an event and the number of its attempt. Leaves: the exact request that a receiver gets.
+//! Enters: an event and the number of its attempt. Leaves: the request that a receiver gets, but for what proves the
+//! sender: `credentials.rs` adds that when it leaves.
 //!
 //! Nothing here depends on the attempt but the attempt's own headers: the body's bytes were fixed when the event was made.
+
+use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use flate2::GzBuilder;
 use http_body_util::Full;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method as HttpMethod, Request, Uri};
 use sha2::{Digest, Sha256};
 
-use crate::config::{Endpoint, IdempotencyKey, Method, Workflow};
+use crate::config::{Compression, Endpoint, IdempotencyKey, Method, Workflow};
 use crate::event::Event;
-
-pub(super) const USER_AGENT: &str = concat!("oncebox/", env!("CARGO_PKG_VERSION"));
 
 /// What all requests of a workflow share.
 pub struct Template {
     method: HttpMethod,
     path: Uri,
     fixed: HeaderMap,
+    compression: Compression,
     key_header: HeaderName,
     key_quoted: bool,
 }
@@ -29,7 +32,11 @@ impl Template {
         let Workflow { id, endpoint, .. } = workflow;
         let mut fixed = configured(endpoint);
         fixed.insert("host", header_value(&host(&endpoint.url)));
-        fixed.insert("user-agent", HeaderValue::from_static(USER_AGENT));
+        fixed.insert("user-agent", user_agent());
+        match endpoint.compression {
+            Compression::None => {}
+            Compression::Gzip => drop(fixed.insert("content-encoding", HeaderValue::from_static("gzip"))),
+        }
         fixed.insert("oncebox-workflow", header_value(id));
         let IdempotencyKey { header, quoted, .. } = &workflow.delivery.key;
         Self {
@@ -40,13 +47,19 @@ impl Template {
             },
             path: path(&endpoint.url),
             fixed,
+            compression: endpoint.compression,
             key_header: header_name(&header.to_lowercase()),
             key_quoted: *quoted,
         }
     }
 
     pub fn request(&self, event: &Event, attempt: u32, fence: i64) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(event.body.clone()));
+        let body = match self.compression {
+            Compression::None => event.body.clone(),
+            Compression::Gzip => gzipped(&event.body),
+        };
+        let digest = STANDARD.encode(Sha256::digest(&body));
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.path.clone();
         let headers = request.headers_mut();
@@ -59,7 +72,6 @@ impl Template {
         headers.insert("oncebox-fence", HeaderValue::from(fence));
         headers.insert("oncebox-source", header_value(&event.source.to_string()));
         headers.insert("content-type", header_value(&event.content_type));
-        let digest = STANDARD.encode(Sha256::digest(&event.body));
         headers.insert("content-digest", header_value(&format!("sha-256=:{digest}:")));
         let trace = event.traceparent.clone().unwrap_or_else(|| made_traceparent(&event.key));
         headers.insert("traceparent", header_value(&trace));
@@ -71,7 +83,9 @@ impl Template {
 pub(super) fn configured(endpoint: &Endpoint) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
-        headers.insert(header_name(name), header_value(value.expose()));
+        let mut value = header_value(value.expose());
+        value.set_sensitive(true);
+        headers.insert(header_name(name), value);
     }
     headers
 }
@@ -86,6 +100,18 @@ fn made_traceparent(key: &str) -> String {
     let digest = Sha256::digest(format!("traceparent {key}"));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("00-{}-{}-01", hex(&digest[..16]), hex(&digest[16..24]))
+}
+
+/// The same bytes for every attempt: the header names no time and no system.
+fn gzipped(body: &[u8]) -> Bytes {
+    let mut encoder =
+        GzBuilder::new().mtime(0).write(Vec::with_capacity(body.len() / 2 + 64), flate2::Compression::new(6));
+    encoder.write_all(body).expect("memory takes all");
+    encoder.finish().expect("memory takes all").into()
+}
+
+pub(super) fn user_agent() -> HeaderValue {
+    HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
 }
 
 /// Path and query, as a request line has them.

@@ -2,6 +2,7 @@
 
 mod at_most_once;
 mod config;
+mod credentials;
 mod deduplication;
 mod doubt;
 mod fences;
@@ -12,8 +13,12 @@ mod postgres;
 mod relay;
 mod rename;
 mod seams;
+mod secrets;
+mod signing;
 mod sql;
 mod standing;
 mod start;
 mod support;
+mod tls;
+mod tokens;
 mod walk;

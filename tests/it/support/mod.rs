@@ -2,12 +2,15 @@
 //!
 //! Services are shared by all tests; each test has its own schema, topic, group and receiver.
 
+pub mod attempt;
 pub mod embedded;
 pub mod kafka;
 pub mod postgres;
 pub mod process;
 mod raw;
 pub mod receiver;
+pub mod servers;
+pub mod tls;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

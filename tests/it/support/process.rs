@@ -121,7 +121,7 @@ pub fn migrated(database: &TestDatabase) {
     assert!(output.status.success(), "migrate: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
 }
 
@@ -148,8 +148,8 @@ impl Relay {
             .args(["run", "--config"])
             .arg(&path)
             .env("FAILPOINTS", failpoints)
-            .envs(environment.iter().copied())
             .env("ONCEBOX_LOG", std::env::var("ONCEBOX_LOG").unwrap_or_else(|_| "info".to_owned()))
+            .envs(environment.iter().copied())
             .stderr(log)
             .stdout(Stdio::null())
             .spawn()
