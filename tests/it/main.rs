@@ -6,6 +6,7 @@ mod fences;
 mod ingest;
 mod lag;
 mod postgres;
+mod receivers;
 mod relay;
 mod seams;
 mod sql;

@@ -4,10 +4,12 @@
 
 pub mod embedded;
 pub mod kafka;
+pub mod lossy;
 pub mod postgres;
 pub mod process;
 mod raw;
 pub mod receiver;
+pub mod wire;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
