@@ -47,20 +47,22 @@ impl Language {
     }
 }
 
-/// `cargo test` builds examples unless it is told to build one test only.
+/// `cargo test` builds examples, unless it is told to build one test only: then it is built here.
 fn built_example() -> PathBuf {
-    let mut features = vec!["failpoints"];
-    if cfg!(feature = "mutants") {
-        features.push("mutants");
-    }
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--example", "receiver", "--features", &features.join(",")])
-        .args((!cfg!(debug_assertions)).then_some("--release"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(built.expect("cargo runs").success(), "the example builds");
     let test = std::env::current_exe().expect("a path");
-    test.ancestors().nth(2).expect("target/debug").join("examples/receiver")
+    let example = test.ancestors().nth(2).expect("target/debug").join("examples/receiver");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/receivers/rust/main.rs");
+    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    if changed(&example) < changed(Path::new(source)) {
+        let features = if cfg!(feature = "mutants") { "failpoints,mutants" } else { "failpoints" };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--example", "receiver", "--features", features])
+            .args((!cfg!(debug_assertions)).then_some("--release"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(built.expect("cargo runs").success(), "the example builds");
+    }
+    example
 }
 
 fn fetch(language: &str) -> Result<(), String> {
@@ -69,7 +71,7 @@ fn fetch(language: &str) -> Result<(), String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.code() {
         Some(0) => Ok(()),
-        Some(3) => Err(said.lines().last().unwrap_or("it cannot be had").to_owned()),
+        Some(3) => Err(said.lines().last().unwrap_or_default().trim_start_matches("receivers: ").to_owned()),
         _ => panic!("dev/receivers.sh {language}: {said}"),
     }
 }

@@ -58,6 +58,14 @@ async fn old_keys_are_pruned_and_young_ones_stay() {
 }
 
 #[tokio::test]
+async fn a_table_partitioned_by_day_cannot_keep_a_key_unique() {
+    let books = Books::open().await;
+    books.database.execute("create table by_day (key text, day date) partition by range (day)").await;
+    let refused = books.database.client.batch_execute("create unique index on by_day (key)").await;
+    assert_eq!(refused.expect_err("it lacks the day").code(), Some(&SqlState::FEATURE_NOT_SUPPORTED));
+}
+
+#[tokio::test]
 async fn a_copy_that_waited_fails_at_repeatable_read() {
     let books = Books::open().await;
     books.database.execute(statement("table of keys")).await;
