@@ -172,7 +172,7 @@ class Server(ThreadingHTTPServer):
 def main():
     host, _, port = os.environ.get("LISTEN", "127.0.0.1:8082").rpartition(":")
     Handler.secrets = secrets_in(os.environ.get("WEBHOOK_SECRET", ""))
-    Handler.pool = ConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=8, timeout=2, open=True)
+    Handler.pool = ConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=8, timeout=5, open=True)
     with Handler.pool.connection() as connection:
         connection.execute(TABLES)
     server = Server((host, int(port)), Handler)

@@ -206,8 +206,8 @@ async fn main() -> anyhow::Result<()> {
     let config: tokio_postgres::Config = std::env::var("DATABASE_URL").context("DATABASE_URL")?.parse()?;
     let pool = Pool::builder(Manager::new(config, NoTls))
         .max_size(8)
-        .wait_timeout(Some(Duration::from_secs(2)))
-        .create_timeout(Some(Duration::from_secs(2)))
+        .wait_timeout(Some(Duration::from_secs(5)))
+        .create_timeout(Some(Duration::from_secs(5)))
         .runtime(Runtime::Tokio1)
         .build()?;
     pool.get().await?.batch_execute(TABLES).await?;

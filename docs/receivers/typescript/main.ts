@@ -188,7 +188,7 @@ async function route(pool: pg.Pool, secrets: Buffer[], request: IncomingMessage)
 
 async function main(): Promise<void> {
   const { DATABASE_URL, LISTEN = "127.0.0.1:8082", WEBHOOK_SECRET = "" } = process.env;
-  const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 8, connectionTimeoutMillis: 2000 });
+  const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 8, connectionTimeoutMillis: 5000 });
   // An idle connection that breaks would otherwise end the process.
   pool.on("error", (trouble) => console.error(trouble));
   await pool.query(TABLES);

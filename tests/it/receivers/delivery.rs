@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use super::books::Books;
-use crate::support::lossy::{Mode, Proxy};
+use crate::support::lossy::Proxy;
 use crate::support::process::Config;
 use crate::support::wire::{self, Answer};
 use crate::support::{PATIENCE, Relay, TestDatabase, Topic, eventually};
@@ -50,9 +50,8 @@ impl Delivery {
     }
 
     /// Takes requests of Oncebox before the receiver has seen their keys, and sends each of them several times at once.
-    /// Oncebox, which had no answer, sends them again after that.
+    /// Oncebox, which had no answer, sends them again once the proxy passes them on.
     pub async fn post_copies(&self, receiver: SocketAddr, count: usize) -> Vec<Answer> {
-        self.proxy.set(Mode::Withhold);
         let withheld = eventually("the requests are taken", PATIENCE, async || {
             let by_key: HashMap<_, _> = self
                 .proxy
@@ -75,7 +74,6 @@ impl Delivery {
                 answers.push(copy.await.expect("a copy is answered"));
             }
         }
-        self.proxy.set(Mode::Lossy);
         answers
     }
 

@@ -13,6 +13,7 @@ use tokio_postgres::{GenericClient, NoTls};
 
 use super::books::Books;
 use super::delivery::Delivery;
+use crate::support::lossy::Mode;
 
 #[derive(Debug, Clone, Copy)]
 enum Manner {
@@ -92,6 +93,7 @@ async fn differences(manner: Manner) -> Vec<String> {
     let delivery = Delivery::start(address).await;
     delivery.send(0..40);
     delivery.post_copies(address, 40).await;
+    delivery.proxy.set(Mode::Lossy);
     delivery.settled(40, 0).await;
     delivery.differences(&books, 0..40).await
 }
