@@ -10,6 +10,7 @@ mod in_doubt;
 mod ingest;
 mod lag;
 mod postgres;
+mod receivers;
 mod relay;
 mod rename;
 mod seams;

@@ -27,11 +27,15 @@ pub struct Config {
 
 impl Config {
     pub fn new(topic: &Topic, database: &TestDatabase, receiver: &TestReceiver) -> Self {
+        Self::posting_to(receiver.url(), topic, database)
+    }
+
+    pub fn posting_to(url: String, topic: &Topic, database: &TestDatabase) -> Self {
         Self {
             workflow: "orders".to_owned(),
             topic: topic.name.clone(),
             schema: database.schema.clone(),
-            url: receiver.url(),
+            url,
             source: String::new(),
             delivery: "retries: {backoff: [100ms], jitter: 0}".to_owned(),
             endpoint: String::new(),
