@@ -17,13 +17,18 @@ pub mod problem;
 pub mod raw;
 pub mod raw_delivery;
 pub mod raw_endpoint;
+pub mod raw_test;
 pub mod raw_workflow;
+#[cfg(test)]
+pub mod sample;
 pub mod scalar;
 mod secret;
 mod secrets_check;
 pub mod shape;
 mod substitute;
+mod test_check;
 mod unsupported;
+mod window_check;
 mod workflow_check;
 
 pub use checked::{
@@ -34,3 +39,5 @@ pub use load::{Loaded, load, read};
 pub use raw::PostgresTlsMode;
 pub use raw_workflow::{Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones};
 pub use secret::Secret;
+pub use test_check::{Expect, Test};
+pub use unsupported::is_built;

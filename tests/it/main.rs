@@ -2,6 +2,7 @@
 
 mod config;
 mod doubt;
+mod explain;
 mod fences;
 mod ingest;
 mod lag;
