@@ -76,7 +76,16 @@ fn print(said: &Explanation) {
         heading("Warnings");
         said.warnings.iter().for_each(|f| println!("{}", bullet(&format!("{}: {}", f.place, f.message))));
     }
-    println!("\n† not in this build yet");
+    if lacks_something(said) {
+        println!("\n† not in this build yet");
+    }
+}
+
+fn lacks_something(said: &Explanation) -> bool {
+    let settings = said.windows.iter().chain(&said.limits).chain([&said.ordering, &said.in_doubt]);
+    let built = settings.map(|one| one.in_this_build);
+    let built = built.chain(said.answers.iter().map(|one| one.in_this_build));
+    built.chain(said.failures.iter().map(|one| one.in_this_build)).any(|built| !built)
 }
 
 fn heading(text: &str) {
@@ -112,7 +121,7 @@ fn print_retries(said: &Explanation) {
         rows.push(vec!["…".to_owned(), String::new(), String::new()]);
     }
     println!("{}", indented(&table(&["ATTEMPT", "DELAY", "SINCE THE FIRST"], &rows)));
-    println!("{}", wrapped(&retries.in_words(), 2));
+    println!("{}", wrapped(&format!("for {}: {}", retries.applies_to, retries.in_words()), 2));
     let most = retries.max_attempts.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     println!(
         "{}",

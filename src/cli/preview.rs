@@ -87,9 +87,14 @@ pub fn run(preview: &Preview) -> Result<(), Failure> {
     let masks = Masks::of(&loaded, flow);
     let shown: Vec<Shown> =
         events.iter().map(|event| Shown::new(&template.request(event, 1, FENCE), event, flow, &masks)).collect();
-    let notes = notes(&sample, &walk, &identity);
+    let mut notes = notes(&sample, &walk, &identity);
+    if preview.send && !walk.of_place && !walk.drafts.is_empty() {
+        notes.push(
+            "a receiver that honours keys takes the real event, when it comes, for a copy of this one".to_owned(),
+        );
+    }
     if !preview.json {
-        print_steps(flow, &walk, &shown);
+        print_steps(&loaded, flow, &walk, &shown);
         notes.iter().for_each(|note| println!("\nnote: {note}"));
     }
     let sent = match preview.send {
@@ -171,8 +176,12 @@ fn notes(sample: &Sample, walk: &Walk, identity: &Identity) -> Vec<String> {
     notes
 }
 
-fn print_steps(flow: &Workflow, walk: &Walk, shown: &[Shown]) {
+fn print_steps(loaded: &Loaded, flow: &Workflow, walk: &Walk, shown: &[Shown]) {
     for (name, text) in &walk.steps {
+        // Programs as they were written: what a reference filled in may be a secret.
+        let text = ["filter", "transform", "eventType"].iter().fold(text.clone(), |text, key| {
+            loaded.tree.nearest(&format!("/workflows/{}/{key}", flow.index)).as_written(text)
+        });
         println!("{name:<10} {}", text.replace('\n', "\n           "));
     }
     for (index, (draft, request)) in walk.drafts.iter().zip(shown).enumerate() {

@@ -11,8 +11,8 @@ use super::checked::{Admin, Config, Egress, Kafka, Postgres};
 use super::node::Node;
 use super::problem::{Problem, Problems};
 use super::raw::{PostgresTlsMode, RawConfig, RawProperty};
-use super::scalar::shown_duration;
 use super::secret::Secret;
+use super::shown::shown_duration;
 use super::{unsupported, workflow_check};
 
 /// Properties that Oncebox sets itself because a guarantee hangs on them.

@@ -25,6 +25,7 @@ pub mod scalar;
 mod secret;
 mod secrets_check;
 pub mod shape;
+pub mod shown;
 mod substitute;
 mod test_check;
 mod unsupported;

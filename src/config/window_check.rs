@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check::Report;
 use super::checked::{Delivery, Endpoint};
 use super::raw_workflow::{Ordering, RawWorkflow};
-use super::scalar::shown_duration;
+use super::shown::shown_duration;
 use crate::send::backoff;
 
 pub fn windows(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::facts::Facts;
 use super::fate::{self, Fate};
+use crate::config::shown::shown_duration;
 use crate::send::verdict::{Outcome, Suspension, Trouble};
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -43,7 +44,7 @@ pub fn of(facts: &Facts<'_>) -> Vec<Answer> {
         let mut means = group.fate.in_words(facts);
         if group.asked != group.fate {
             let longest = &facts.workflow.delivery.retries.max_retry_after;
-            let longest = crate::config::scalar::shown_duration(*longest);
+            let longest = shown_duration(*longest);
             means = format!("{means}; with Retry-After not before that, at most {longest}, never before the schedule");
         }
         let decided_by = group.fate.decided_by(facts);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::raw_workflow::{OnInDoubt, Ordering, RawWorkflow};
-use crate::config::scalar::shown_duration;
+use crate::config::shown::shown_duration;
 use crate::config::{Guarantee, Mechanism, Workflow};
 use crate::transform::key;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::facts::{Doubt, Facts, Path};
-use crate::config::scalar::shown_duration;
+use crate::config::shown::shown_duration;
 use crate::event::Reason;
 use crate::send::verdict::{self, Outcome, Suspension, Tries, Verdict};
 

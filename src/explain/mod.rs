@@ -84,12 +84,12 @@ pub fn explain(loaded: &Loaded, workflow: &Workflow) -> Explanation {
         promise: promise::promise(&facts),
         path: facts.path,
         path_means: promise::path(&facts),
-        not_supported_yet: workflow.unsupported.iter().map(Finding::new).collect(),
+        not_supported_yet: loaded.config.unsupported.iter().chain(&workflow.unsupported).map(Finding::new).collect(),
         receiver: promise::receiver(&facts),
         key: settings::key(&facts),
         retries: schedule::of(&facts),
         answers: answers::of(&facts).into_iter().map(|row| build.mark(row.decided_by, row)).collect(),
-        ordering: mark(settings::ordering(&facts)),
+        ordering: mark(as_written(loaded, &here, settings::ordering(&facts))),
         in_doubt: mark(settings::in_doubt(&facts)),
         windows: settings::windows(&facts).into_iter().map(mark).collect(),
         limits: settings::limits(&facts).into_iter().map(mark).collect(),
@@ -98,6 +98,12 @@ pub fn explain(loaded: &Loaded, workflow: &Workflow) -> Explanation {
         client_guidance: for_people("/delivery/clientGuidance"),
         warnings: warnings(loaded, &here),
     }
+}
+
+/// With what a reference filled in as it was written.
+fn as_written(loaded: &Loaded, here: &str, mut setting: Setting) -> Setting {
+    setting.means = loaded.tree.nearest(&format!("{here}/delivery/orderingKey")).as_written(setting.means);
+    setting
 }
 
 /// What `validate` warns about in this workflow, without what is not supported yet.

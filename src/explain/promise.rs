@@ -2,7 +2,7 @@
 
 use super::facts::{Doubt, Facts, Path};
 use crate::config::Guarantee;
-use crate::config::scalar::shown_duration;
+use crate::config::shown::shown_duration;
 
 /// The promise, and what of it this workflow's own keys change.
 pub fn promise(facts: &Facts<'_>) -> Vec<String> {
@@ -28,6 +28,10 @@ pub fn promise(facts: &Facts<'_>) -> Vec<String> {
             "In this workflow the key is made of the record's place in Kafka: a change that the source publishes again \
              at another offset is another event, with another key. source.format debezium, or an \
              idempotencyKey.format of the record's own fields, gives it the same one."
+                .to_owned(),
+        ),
+        Guarantee::AtMostOnce if facts.deduplication_ttl().is_none() => said.push(
+            "A change that the source publishes again is an event of its own, and is sent; `deduplication` suppresses it."
                 .to_owned(),
         ),
         Guarantee::AtMostOnce | Guarantee::AtLeastOnce | Guarantee::IdempotentKeys => {}
@@ -86,7 +90,7 @@ pub fn receiver(facts: &Facts<'_>) -> Vec<String> {
     let mut duties = Vec::new();
     match facts.workflow.delivery.guarantee {
         Guarantee::AtMostOnce => duties.push(
-            "Nothing against copies. Events can be missing instead: look at the dead letters `in_doubt` and `rejected`, \
+            "Nothing against copies of an event. Events can be missing instead: look at the dead letters `in_doubt` and `rejected`, \
              find out what became of each, and replay those that are wanted."
                 .to_owned(),
         ),

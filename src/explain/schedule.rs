@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::facts::Facts;
-use crate::config::scalar::shown_duration;
+use super::facts::{Doubt, Facts};
+use crate::config::shown::shown_duration;
 use crate::event::Reason;
 use crate::send::verdict::{self, Outcome, Tries, Trouble, Verdict};
 
@@ -25,6 +25,8 @@ pub struct Schedule {
     pub ends: Option<&'static str>,
     pub max_attempts: Option<u32>,
     pub give_up_after: String,
+    /// What is tried again on it.
+    pub applies_to: &'static str,
     /// A delay is moved by up to this share of itself.
     pub jitter: f64,
     pub max_retry_after: String,
@@ -69,6 +71,10 @@ pub fn of(facts: &Facts<'_>) -> Schedule {
         ends: ends.map(Reason::as_str),
         max_attempts: retries.max_attempts,
         give_up_after: shown_duration(retries.give_up_after),
+        applies_to: match facts.doubt {
+            Doubt::Never => "only a request that surely never left",
+            Doubt::Redeliver | Doubt::Ask | Doubt::Hold => "every failure that is tried again",
+        },
         jitter: retries.jitter,
         max_retry_after: shown_duration(retries.max_retry_after),
     }

@@ -3,7 +3,7 @@
 
 use super::facts::{Doubt, Facts, Path};
 use crate::config::raw_workflow::{OnKeyFailure, UniqueConflict};
-use crate::config::scalar::{shown_duration, shown_size};
+use crate::config::shown::{shown_duration, shown_size};
 
 /// One value and what it means.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]

@@ -1,5 +1,6 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
+mod against;
 mod config;
 mod doubt;
 mod explain;
@@ -7,6 +8,7 @@ mod fences;
 mod ingest;
 mod lag;
 mod postgres;
+mod preview;
 mod relay;
 mod seams;
 mod sql;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::config::scalar::{parse_duration, parse_size, shown_duration, shown_size};
+use crate::config::scalar::{parse_duration, parse_size};
+use crate::config::shown::{shown_duration, shown_size};
 
 /// What a workflow that names no format has for plain records.
 pub const COORDINATES: &str = "the Kafka coordinates";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Happening;
-use crate::config::scalar::shown_duration;
+use crate::config::shown::shown_duration;
 use crate::explain::facts::{Doubt, Facts, Path};
 use crate::explain::fate::{Becomes, Repeat};
 use crate::send::verdict::{self, Tries};

@@ -2,7 +2,7 @@
 
 use super::Happening;
 use crate::config::raw_workflow::UniqueConflict;
-use crate::config::scalar::{shown_duration, shown_size};
+use crate::config::shown::{shown_duration, shown_size};
 use crate::config::{OnInvalid, OnOffsetLoss};
 use crate::explain::facts::Facts;
 use crate::explain::fate::{Becomes, Repeat};

@@ -3,6 +3,7 @@
 //! Services are shared by all tests; each test has its own schema, topic, group and receiver.
 
 pub mod embedded;
+pub mod files;
 pub mod kafka;
 pub mod postgres;
 pub mod process;
