@@ -20,7 +20,8 @@
 //! 9. [`dead_letter`]: what was given up, to be looked at and replayed.
 //!
 //! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`preflight`] and [`run`] (check,
-//! start and drain all stages), [`upkeep`] (gauges, operators' decisions), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
+//! start and drain all stages), [`upkeep`] (gauges, operators' decisions), [`explain`] (what a workflow promises, as data),
+//! [`preview`] (one record without servers), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
 
 pub mod config;
 pub mod dead_letter;
@@ -34,8 +35,10 @@ pub mod transform;
 pub mod admin;
 pub mod cli;
 pub mod demo;
+pub mod explain;
 pub mod observe;
 pub mod preflight;
+pub mod preview;
 pub mod receiver;
 pub mod run;
 pub mod upkeep;

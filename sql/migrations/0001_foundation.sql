@@ -22,6 +22,8 @@ create table oncebox.workflow (
     halted text,
     -- The configuration's own `paused`.
     paused boolean not null default false,
+    -- The configuration that it runs with: that of the process that started last.
+    version bigint,
     changed_at timestamptz not null default clock_timestamp(),
     changed_by text not null default 'oncebox',
     -- The id under which everything of this one lives on.

@@ -2,13 +2,16 @@
 
 mod dead_letters;
 mod events;
+mod explain;
 mod migrate;
 mod offsets;
 mod output;
+mod preview;
 mod produce;
 mod receiver;
 mod resume;
 mod run;
+mod test;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +41,13 @@ enum Verb {
     /// Bring the database's schema to this binary's version.
     Migrate(ConfigPath),
     /// Check a configuration and print every problem with its position.
-    Validate(ConfigPath),
+    Validate(validate::Validate),
+    /// Say what a workflow promises, what its receiver must do, and what happens in each failure.
+    Explain(explain::Explain),
+    /// Take one record through a workflow, step by step, to the exact request.
+    Preview(preview::Preview),
+    /// Run the tests of workflows: record in, expected requests out.
+    Test(test::Tests),
     /// Print the JSON Schema of the configuration, for editors.
     Schema,
     /// Show or move the stored offsets of a workflow.
@@ -76,6 +85,8 @@ pub enum Failure {
     Usage(String),
     /// Anything else: exit 1.
     Failed(anyhow::Error),
+    /// The verb has printed what failed: exit 1.
+    Said,
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -96,6 +107,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
             eprintln!("oncebox: {}", crate::observe::chain(error.as_ref()));
             ExitCode::FAILURE
         }
+        Err(Failure::Said) => ExitCode::FAILURE,
     }
 }
 
@@ -103,7 +115,10 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Run(path) => run::run(&path),
         Verb::Migrate(path) => migrate::migrate(&path),
-        Verb::Validate(path) => validate::validate(&path),
+        Verb::Validate(flags) => validate::validate(&flags),
+        Verb::Explain(explain) => explain::run(&explain),
+        Verb::Preview(preview) => preview::run(&preview),
+        Verb::Test(tests) => test::run(&tests),
         Verb::Schema => validate::schema(),
         Verb::Offsets(verb) => offsets::run(verb),
         Verb::DeadLetters(verb) => dead_letters::run(verb),

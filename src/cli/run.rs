@@ -4,11 +4,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigPath, Failure, block_on, load};
 use crate::config::Config;
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, each_once};
 
 pub fn run(path: &ConfigPath) -> Result<(), Failure> {
     let loaded = load(&path.config)?;
-    for warning in &loaded.warnings {
+    for warning in each_once(&loaded.warnings) {
         tracing::warn!("{warning}");
     }
     let config = without_unsupported(loaded.config)?;

@@ -12,6 +12,7 @@ use super::node::{Content, Node, Scalar};
 use super::problem::{Problem, Problems};
 use super::raw::{PostgresTlsMode, RawConfig, RawProperty};
 use super::secret::Secret;
+use super::shown::shown_duration;
 use super::{credentials_check, unsupported, workflow_check};
 
 /// Properties that Oncebox sets itself because a guarantee hangs on them.
@@ -59,7 +60,7 @@ impl Report<'_> {
 
 fn at(tree: &Node, pointer: &str, message: String, allowed: &str) -> Problem {
     let node = tree.nearest(pointer);
-    let problem = Problem::new(node.place.clone(), node.as_written(message));
+    let problem = Problem::new(node.place.clone(), node.as_written(message)).about(pointer);
     if allowed.is_empty() { problem } else { problem.allowed(allowed) }
 }
 
@@ -97,16 +98,16 @@ pub fn check(raw: &RawConfig, tree: &Node, problems: &mut Problems, warnings: &m
         }
         workflows.extend(workflow_check::check(workflow, index, &mut report).map(Arc::new));
     }
+    let shutdown_grace = raw.shutdown_grace.map_or(Duration::from_secs(30), |s| s.0);
+    for workflow in workflows.iter().filter(|w| w.endpoint.timeout > shutdown_grace) {
+        report.warning(
+            &format!("/workflows/{}/endpoint/timeout", workflow.index),
+            "longer than shutdownGrace: a restart leaves slow requests in doubt",
+            &format!("at most shutdownGrace, which is {}", shown_duration(shutdown_grace)),
+        );
+    }
     let unsupported = unsupported::in_config(raw, &mut report);
-    Some(Config {
-        kafka,
-        postgres: postgres?,
-        admin: admin?,
-        egress,
-        shutdown_grace: raw.shutdown_grace.map_or(Duration::from_secs(30), |s| s.0),
-        workflows,
-        unsupported,
-    })
+    Some(Config { kafka, postgres: postgres?, admin: admin?, egress, shutdown_grace, workflows, unsupported })
 }
 
 fn kafka(raw: &RawConfig, report: &mut Report<'_>) -> Kafka {
@@ -175,6 +176,24 @@ fn postgres(raw: &RawConfig, report: &mut Report<'_>) -> Option<Postgres> {
     })
 }
 
+impl Postgres {
+    /// The same schema and settings on another database; nothing when the text is not a URL of one.
+    pub fn at(&self, url: &str) -> Option<Self> {
+        let stripped = UrlTls::strip(url);
+        let known = ["postgresql://", "postgres://"].iter().any(|scheme| url.starts_with(scheme));
+        stripped.parse::<tokio_postgres::Config>().ok().filter(|_| known)?;
+        let (tls, unknown) = UrlTls::parse(url);
+        Some(Self {
+            direct_url: Secret::new(stripped.clone()),
+            url: Secret::new(stripped),
+            tls_mode: tls.mode.unwrap_or(self.tls_mode),
+            tls_ca: tls.ca.map(Into::into).or_else(|| self.tls_ca.clone()),
+            ..self.clone()
+        })
+        .filter(|_| unknown.is_none())
+    }
+}
+
 /// `sslmode` and `sslrootcert` of a URL: tokio-postgres refuses verify-ca, verify-full and sslrootcert, so they are
 /// taken out of the URL and applied by our own connector.
 struct UrlTls {
@@ -184,17 +203,23 @@ struct UrlTls {
 
 impl UrlTls {
     fn read(text: &str, pointer: &str, report: &mut Report<'_>) -> Self {
+        let (tls, unknown) = Self::parse(text);
+        if let Some(written) = unknown {
+            let allowed = "disable, prefer, require, verify-ca, verify-full";
+            report.problem(pointer, format!("sslmode `{written}` is not one"), allowed);
+        }
+        tls
+    }
+
+    /// With the sslmode that is none, if there is one.
+    fn parse(text: &str) -> (Self, Option<String>) {
         let value = |name: &str| {
             let query = text.split_once('?')?.1;
             query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
         let written = value("sslmode");
         let mode = written.clone().and_then(|m| serde_json::from_value(m.into()).ok());
-        if let Some(written) = written.filter(|_| mode.is_none()) {
-            let allowed = "disable, prefer, require, verify-ca, verify-full";
-            report.problem(pointer, format!("sslmode `{written}` is not one"), allowed);
-        }
-        Self { mode, ca: value("sslrootcert") }
+        (Self { mode, ca: value("sslrootcert") }, written.filter(|_| mode.is_none()))
     }
 
     fn strip(text: &str) -> String {

@@ -16,6 +16,7 @@ use super::raw_workflow::{
 };
 use super::scalar::StatusMatch;
 use super::secret::Secret;
+use super::test_check::Test;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -90,11 +91,13 @@ pub struct Workflow {
     pub retention: Duration,
     pub payload_retention: Duration,
     pub dead_letter_retention: Option<Duration>,
+    /// Record in, expected requests out, for `oncebox test`.
+    pub tests: Vec<Test>,
     /// Keys whose behaviour is not built yet: `run` refuses this workflow.
     pub unsupported: Vec<Problem>,
     /// The first 63 bits of the SHA-256 of `document`.
     pub version: i64,
-    /// The workflow as written, `${..}` unresolved: what may be stored.
+    /// The workflow as written, without its tests, `${..}` unresolved: what may be stored.
     pub document: String,
 }
 

@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::checked::Config;
+use super::checked::{Config, Workflow};
 use super::node::{Content, Entry, Node};
 use super::problem::{Place, Problem, Problems};
 use super::raw::RawConfig;
+use super::raw_workflow::RawWorkflow;
 use super::substitute::{Sources, substitute};
 use super::{check, parse, secrets_check, shape};
 
@@ -25,7 +26,21 @@ impl Loaded {
     /// A problem with the value that a JSON pointer names.
     pub fn problem(&self, pointer: &str, message: String) -> Problem {
         let node = self.tree.nearest(pointer);
-        Problem::new(node.place.clone(), node.as_written(message))
+        Problem::new(node.place.clone(), node.as_written(message)).about(pointer)
+    }
+
+    /// A workflow as written, with its defaults: for what no stage has taken up yet.
+    pub fn raw(&self, workflow: &Workflow) -> RawWorkflow {
+        let node = self.tree.nearest(&format!("/workflows/{}", workflow.index));
+        serde_json::from_value(node.without_nulls()).expect("it was read when the configuration was loaded")
+    }
+
+    /// What was written at a place, when a reference was filled in there.
+    pub fn written(&self, pointer: &str) -> Option<&str> {
+        match &self.tree.nearest(pointer).content {
+            Content::Scalar(scalar) => scalar.written.as_deref(),
+            Content::List(_) | Content::Map(_) => None,
+        }
     }
 }
 

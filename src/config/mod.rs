@@ -19,14 +19,20 @@ pub mod problem;
 pub mod raw;
 pub mod raw_delivery;
 pub mod raw_endpoint;
+pub mod raw_test;
 pub mod raw_workflow;
+#[cfg(test)]
+pub mod sample;
 pub mod scalar;
 mod secret;
 mod secrets_check;
 pub mod shape;
+pub mod shown;
 mod signing_key;
 mod substitute;
+mod test_check;
 mod unsupported;
+mod window_check;
 mod workflow_check;
 
 pub use checked::{
@@ -43,3 +49,5 @@ pub use raw_workflow::{
 };
 pub use secret::{Secret, SecretError};
 pub use signing_key::{SigningKey, SigningKeyError};
+pub use test_check::{Expect, Test};
+pub use unsupported::is_built;

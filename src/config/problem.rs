@@ -30,11 +30,19 @@ pub struct Problem {
     pub place: Place,
     pub message: String,
     pub allowed: Option<String>,
+    /// The key it is about, as a JSON pointer; empty when it is about the text itself.
+    pub pointer: String,
 }
 
 impl Problem {
     pub fn new(place: Place, message: String) -> Self {
-        Self { place, message, allowed: None }
+        Self { place, message, allowed: None, pointer: String::new() }
+    }
+
+    #[must_use]
+    pub fn about(mut self, pointer: &str) -> Self {
+        pointer.clone_into(&mut self.pointer);
+        self
     }
 
     #[must_use]
@@ -71,17 +79,23 @@ impl Problems {
         self.0.len()
     }
 
-    /// In file order, each once: an alias shows its target's problem at every use.
+    /// In file order. A default or an alias shows its problem at every use.
     pub fn sorted(mut self) -> Vec<Problem> {
         self.0.sort_by(|a, b| a.place.cmp(&b.place).then_with(|| a.message.cmp(&b.message)));
-        self.0.dedup_by(|a, b| a.place == b.place && a.message == b.message);
         self.0
     }
 }
 
+/// Of problems in order, each line once, however many workflows share it.
+pub fn each_once(sorted: &[Problem]) -> Vec<&Problem> {
+    let mut lines: Vec<&Problem> = sorted.iter().collect();
+    lines.dedup_by(|a, b| a.place == b.place && a.message == b.message);
+    lines
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.clone().sorted().iter().enumerate() {
+        for (index, problem) in each_once(&self.clone().sorted()).into_iter().enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }

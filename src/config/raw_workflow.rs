@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::raw_delivery::RawDelivery;
 use super::raw_endpoint::RawEndpoint;
+use super::raw_test::RawTest;
 use super::scalar::{Keep, Size, Span};
 
 /// One workflow: records of some topics, delivered to one endpoint.
@@ -45,7 +45,7 @@ pub struct RawWorkflow {
     /// And dead letters; default never.
     pub dead_letter_retention: Option<Keep>,
     /// Record in, expected requests out, for `oncebox test`.
-    pub tests: Vec<Value>,
+    pub tests: Vec<RawTest>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

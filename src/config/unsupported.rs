@@ -23,15 +23,25 @@ pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
 }
 
 pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report: &mut Report<'_>) -> Vec<Problem> {
+    collect(&table(raw, mechanism), &format!("/workflows/{index}"), report)
+}
+
+/// Whether this build has what a workflow's key asks for, also where the key is not written and its default would hold.
+pub fn is_built(pointer: &str) -> bool {
+    let table = table(&RawWorkflow::default(), Mechanism::TransactionalOutbox);
+    !table.iter().any(|(_, missing, _)| *missing == pointer)
+}
+
+/// Whether each is used, the key, and what to call it.
+fn table(raw: &RawWorkflow, mechanism: Mechanism) -> Vec<(bool, &'static str, &'static str)> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let delivery = &raw.delivery;
     let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
     let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
-    let found = [
+    vec![
         (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
-        (!raw.tests.is_empty(), "/tests", "tests"),
         (encoding, "/source/encoding", "this encoding"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
         (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
@@ -41,8 +51,7 @@ pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report
         (delivery.circuit_breaker.is_some(), "/delivery/circuitBreaker", "circuitBreaker"),
         (delivery.dead_letter_limit.is_some(), "/delivery/deadLetterLimit", "deadLetterLimit"),
         (delivery.delay.is_some_and(|d| !d.0.is_zero()), "/delivery/delay", "delay"),
-    ];
-    collect(&found, &format!("/workflows/{index}"), report)
+    ]
 }
 
 fn collect(found: &[(bool, &str, &str)], prefix: &str, report: &mut Report<'_>) -> Vec<Problem> {
@@ -50,8 +59,9 @@ fn collect(found: &[(bool, &str, &str)], prefix: &str, report: &mut Report<'_>) 
         .iter()
         .filter(|(used, _, _)| *used)
         .map(|(_, pointer, name)| {
-            let place = report.tree.nearest(&format!("{prefix}{pointer}")).place.clone();
-            let problem = Problem::new(place, format!("{name}: not supported yet"));
+            let pointer = format!("{prefix}{pointer}");
+            let place = report.tree.nearest(&pointer).place.clone();
+            let problem = Problem::new(place, format!("{name}: not supported yet")).about(&pointer);
             report.warnings.push(problem.clone());
             problem
         })

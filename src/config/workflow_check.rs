@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 
 use super::check::Report;
 use super::checked::{EventType, Source, StartFrom, Topics, Workflow};
+use super::node::Node;
 use super::raw_workflow::{Encoding, Format, OnInvalid, OnOffsetLoss, Ordering, RawWorkflow, Tombstones};
-use super::{delivery_check, endpoint_check, unsupported};
+use super::{delivery_check, endpoint_check, test_check, unsupported, window_check};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const TOPIC: &str = "a topic name ([A-Za-z0-9._-], at most 249), or one ^regex";
@@ -32,13 +33,7 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
     };
     let retention = raw.retention.map_or(30 * DAY, |s| s.0);
     let payload_retention = raw.payload_retention.map_or(3 * DAY, |s| s.0);
-    if payload_retention > retention {
-        report.warning(
-            &format!("{here}/payloadRetention"),
-            "bodies are kept longer than the records of their events",
-            "at most `retention`",
-        );
-    }
+    window_check::windows(raw, &delivery, endpoint.as_ref(), (retention, payload_retention), &here, report);
     if retention.is_zero() {
         report.problem(&format!("{here}/retention"), "nothing would be kept at all", "more than 0s");
     }
@@ -64,7 +59,8 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
         );
     }
     let unsupported = unsupported::in_workflow(raw, mechanism, index, report);
-    let document = report.tree.nearest(&here).to_written_json().to_string();
+    let tests = test_check::tests(raw, &here, report);
+    let document = document(report.tree.nearest(&here));
     let program = |text: &Option<String>| text.clone().filter(|t| !t.trim().is_empty() && t.trim() != ".");
     Some(Workflow {
         id: id.into(),
@@ -81,10 +77,20 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
         retention,
         payload_retention,
         dead_letter_retention: raw.dead_letter_retention.and_then(|k| k.0),
+        tests,
         unsupported,
         version: version(&document),
         document,
     })
+}
+
+/// What is stored of a workflow. Its tests change nothing that runs, and their records may be somebody's data.
+fn document(node: &Node) -> String {
+    let mut written = node.to_written_json();
+    if let Some(keys) = written.as_object_mut() {
+        keys.shift_remove("tests");
+    }
+    written.to_string()
 }
 
 /// 63 bits, so that it fits a bigint and no sequence can hand it out twice.

@@ -30,6 +30,13 @@ pub async fn renamed(database: &Database, ids: &[&str]) -> Result<HashMap<String
     Ok(rows.iter().map(|row| (row.get("id"), row.get("renamed_to"))).collect())
 }
 
+/// Every workflow that is known, with the configuration it runs with, as written.
+pub async fn running(database: &Database) -> Result<Vec<(String, String)>, Error> {
+    let file = include_str!("../../sql/admin/running_configuration.sql");
+    let rows = database.query(Purpose::Admin, file, &[]).await?;
+    Ok(rows.iter().map(|row| (row.get("id"), row.get("document"))).collect())
+}
+
 pub async fn states(database: &Database, ids: &[&str]) -> Result<HashMap<String, Standing>, Error> {
     let file = include_str!("../../sql/admin/workflow_states.sql");
     let rows = database.query(Purpose::Admin, file, &[texts(&ids)]).await?;

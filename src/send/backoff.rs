@@ -35,10 +35,19 @@ pub fn in_progress(answers: u32) -> Duration {
 
 /// The longest time from the first attempt to the last one that `limit` attempts can take.
 pub fn longest_span(retries: &Retries, limit: u32) -> Duration {
+    span(retries, limit, 1.0)
+}
+
+/// And the shortest, when every answer comes at once.
+pub fn shortest_span(retries: &Retries, limit: u32) -> Duration {
+    span(retries, limit, 0.0)
+}
+
+fn span(retries: &Retries, limit: u32, random: f64) -> Duration {
     // A schedule of a million steps has long reached its maximum; the sum only has to stay finite.
     let steps = limit.saturating_sub(1).min(100_000);
     (1..=steps).fold(Duration::ZERO, |sum, counted| {
-        sum.saturating_add(jittered(scheduled(&retries.backoff, counted), retries.jitter, 1.0))
+        sum.saturating_add(jittered(scheduled(&retries.backoff, counted), retries.jitter, random))
     })
 }
 

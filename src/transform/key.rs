@@ -69,6 +69,51 @@ impl Format {
     }
 }
 
+impl Format {
+    /// The name of each component and where it comes from, in order; what every key has beside them is not among them.
+    pub fn sources(&self) -> Vec<(String, &'static str)> {
+        if self.fields.is_empty() {
+            return coordinate_sources();
+        }
+        let named = |name: &str, from: &'static str| vec![(name.to_owned(), from)];
+        let of = |field: &Field| match field {
+            Field::Database => named("database", "source.db of the change"),
+            Field::Schema => named("schema", "source.schema of the change"),
+            Field::Table => vec![
+                ("schema".to_owned(), "source.schema of the change, where the connector has one"),
+                ("table".to_owned(), "source.table of the change"),
+            ],
+            Field::PrimaryKey => named("primaryKey", "the record's key"),
+            Field::ChangeVersion => vec![
+                ("position".to_owned(), "the connector's own position in the source (lsn, file and pos, scn ...)"),
+                ("op".to_owned(), "op of the change"),
+            ],
+            Field::Key => named("key", "the record's key"),
+            Field::Topic => named("topic", "the record's topic, by name"),
+            Field::Partition => named("partition", "the record's partition"),
+            Field::Offset => named("offset", "the record's offset"),
+            Field::Pointer(pointer) => named(pointer, "this field of the value"),
+            Field::Header(name) => named(&format!("header.{name}"), "the record's last header of this name"),
+        };
+        self.fields.iter().flat_map(of).collect()
+    }
+
+    /// Whether the key is made of where the record stands in Kafka, so that a copy at another offset has another key.
+    pub fn is_coordinates(&self) -> bool {
+        self.fields.is_empty() || self.fields.contains(&Field::Offset)
+    }
+}
+
+fn coordinate_sources() -> Vec<(String, &'static str)> {
+    let sources = [
+        ("cluster", "kafka.cluster, or the id that the brokers report"),
+        ("topicId", "the id that the broker gave the topic"),
+        ("partition", "the record's partition"),
+        ("offset", "the record's offset"),
+    ];
+    sources.into_iter().map(|(name, from)| (name.to_owned(), from)).collect()
+}
+
 fn parse(text: &str, debezium: bool) -> Result<Vec<Field>, String> {
     let mut fields = Vec::new();
     let mut rest = text;
@@ -167,6 +212,12 @@ impl Keys {
         let mut hash = URL_SAFE_NO_PAD.encode(self.fingerprint(index));
         hash.truncate(HASH_LENGTH);
         format!("{}-{hash}", self.readable)
+    }
+
+    /// Namespace, names and values as the hash covers them, without the version before them and the index after them.
+    pub fn components(&self) -> (&[u8], impl Iterator<Item = (&[u8], &[u8])>) {
+        let pairs = self.components[2..].chunks_exact(2).map(|pair| (pair[0].as_slice(), pair[1].as_slice()));
+        (&self.components[1], pairs)
     }
 
     /// Whether a field that the format names was missing, so that the coordinates stand in for it.

@@ -76,6 +76,25 @@ pub struct Origin {
     pub partition: i32,
 }
 
+/// A step that was taken on the way from a record to its events.
+pub enum Step<'a> {
+    Decoded {
+        value: &'a Decoded<'a>,
+        change: Option<&'a Change<'a>>,
+    },
+    /// The filter, if there is one, let the record pass.
+    Kept,
+    Transformed {
+        outputs: &'a [Output],
+    },
+    Keyed {
+        keys: &'a key::Keys,
+    },
+}
+
+/// Is told each step.
+pub type Watch<'a> = &'a mut dyn FnMut(Step<'_>);
+
 /// A workflow's programs, compiled. jaq's values are not `Send`, so each thread makes its own.
 pub struct Transformer {
     workflow: Arc<Workflow>,
@@ -110,6 +129,11 @@ impl Transformer {
     }
 
     pub fn apply(&self, record: &Record, origin: &Origin) -> Disposition {
+        self.apply_watched(record, origin, &mut |_| {})
+    }
+
+    /// The same, telling each step that was taken: what `oncebox preview` shows.
+    pub fn apply_watched(&self, record: &Record, origin: &Origin, see: Watch<'_>) -> Disposition {
         let source = &self.workflow.source;
         if record.bytes() > source.max_bytes {
             return Disposition::Rejected(Rejection::TooLarge { bytes: record.bytes(), most: source.max_bytes });
@@ -117,14 +141,19 @@ impl Transformer {
         if record.value.is_none() && source.tombstones == Tombstones::Skip {
             return Disposition::Tombstone;
         }
-        match self.events(record, origin) {
+        match self.events(record, origin, see) {
             Ok(Some((drafts, key_fell_back))) => Disposition::Events { drafts, key_fell_back },
             Ok(None) => Disposition::Filtered,
             Err(rejection) => Disposition::Rejected(rejection),
         }
     }
 
-    fn events(&self, record: &Record, origin: &Origin) -> Result<Option<(Vec<Draft>, bool)>, Rejection> {
+    fn events(
+        &self,
+        record: &Record,
+        origin: &Origin,
+        see: Watch<'_>,
+    ) -> Result<Option<(Vec<Draft>, bool)>, Rejection> {
         let source = &self.workflow.source;
         let mut decoded = Decoded::new(record.value.as_deref(), source.encoding)?;
         let change = match source.format {
@@ -135,20 +164,24 @@ impl Transformer {
             }
             Format::Debezium | Format::Plain => None,
         };
+        see(Step::Decoded { value: &decoded, change: change.as_ref() });
         let record_value = self.needs_record().then(|| jq::record_value(record, origin, source.encoding));
         if let Some(filter) = &self.filter
             && !filter.is_true(&decoded, record_value.as_ref(), "filter")?
         {
             return Ok(None);
         }
+        see(Step::Kept);
         let event_type = self.event_type(&decoded, record_value.as_ref(), origin)?;
         let outputs = self.outputs(&decoded, record_value.as_ref())?;
+        see(Step::Transformed { outputs: &outputs });
         let changed_at = change.as_ref().and_then(|c| c.ts_ms);
         // The body tells the source's time; lag and latency count from the record's.
         let (source_at, record_at) = (changed_at.or(record.timestamp), record.timestamp.or(changed_at));
         let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
         let changes =
             self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
+        see(Step::Keyed { keys: &keys });
         let traceparent = traceparent(record);
         let mut drafts = Vec::with_capacity(outputs.len());
         for (index, output) in outputs.iter().enumerate() {

@@ -4,6 +4,7 @@
 
 pub mod attempt;
 pub mod embedded;
+pub mod files;
 pub mod kafka;
 pub mod lossy;
 pub mod postgres;
