@@ -56,11 +56,10 @@ impl Workers {
             let post = Arc::new(Post::default());
             posts.push(Arc::clone(&post));
             let (writer, halts, metrics) = (writer.clone(), halts.clone(), Arc::clone(metrics));
+            let worker = Worker { post, writer, halts, metrics, records: 0, transformers: HashMap::new() };
             std::thread::Builder::new()
                 .name(format!("transform-{index}"))
-                .spawn(move || {
-                    Worker { post, writer, halts, metrics, records: 0, transformers: HashMap::new() }.run(&queue)
-                })
+                .spawn(move || worker.run(&queue))
                 .expect("a thread can be started");
             threads.push(sender);
         }

@@ -103,6 +103,7 @@ async fn exchange(
         match sent(&mut kept, request, deadline).await {
             Sent::Answered(response) => return answered(kept, response, deadline).await,
             Sent::Failed(failure) => return failure,
+            Sent::Broken(error) => return failed(Outcome::Unknown(Trouble::Broken), chain(&error)),
             // The peer had closed the idle connection, and not one byte of the request was taken: it is still ours.
             Sent::NotTaken(unsent) => request = unsent,
         }
@@ -113,19 +114,29 @@ async fn exchange(
         Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
     };
     let again = crate::mutant!("hidden-retry").then(|| request.clone());
-    match sent(&mut fresh, request, deadline).await {
-        Sent::Answered(response) => answered(fresh, response, deadline).await,
-        Sent::Failed(failure) => match again {
-            Some(request) => Box::pin(exchange(target, means, None, request, deadline)).await,
-            None => failure,
-        },
-        Sent::NotTaken(_) => failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned()),
+    let failure = match sent(&mut fresh, request, deadline).await {
+        Sent::Answered(response) => return answered(fresh, response, deadline).await,
+        Sent::NotTaken(_) => {
+            return failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned());
+        }
+        Sent::Failed(failure) => failure,
+        // Only a connection's first request can be refused so: later ones follow an accepted certificate.
+        Sent::Broken(error) if tls::refuses_our_certificate(&error) => {
+            failed(Outcome::NeverSent(Trouble::Tls), chain(&error))
+        }
+        Sent::Broken(error) => failed(Outcome::Unknown(Trouble::Broken), chain(&error)),
+    };
+    match again {
+        Some(request) => Box::pin(exchange(target, means, None, request, deadline)).await,
+        None => failure,
     }
 }
 
 enum Sent {
     Answered(Response<Incoming>),
     Failed(Attempt),
+    /// The connection broke after the request was taken.
+    Broken(hyper::Error),
     NotTaken(Request<Full<Bytes>>),
 }
 
@@ -146,15 +157,7 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
         Ok(Ok(response)) => Sent::Answered(response),
         Ok(Err(mut error)) => match error.take_message() {
             Some(request) => Sent::NotTaken(request),
-            None => {
-                let error = error.into_error();
-                let outcome = if tls::refuses_our_certificate(&error) {
-                    Outcome::NeverSent(Trouble::Tls)
-                } else {
-                    Outcome::Unknown(Trouble::Broken)
-                };
-                Sent::Failed(failed(outcome, chain(&error)))
-            }
+            None => Sent::Broken(error.into_error()),
         },
         Err(_) => Sent::Failed(failed(Outcome::Unknown(Trouble::Timeout), "no answer within the timeout".to_owned())),
     }
