@@ -16,7 +16,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("ingest", &["ingest", "config", "event", "observe", "outbox", "transform"]),
     ("relay", &["relay", "config", "event", "observe", "outbox", "send"]),
     ("dead_letter", &["dead_letter", "config", "event", "outbox", "transform"]),
-    ("explain", &["explain", "config", "event", "send::verdict", "transform::key"]),
+    ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key"]),
     ("preview", &["preview", "config", "event", "observe", "transform"]),
 ];
 
