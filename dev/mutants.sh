@@ -34,7 +34,7 @@ mutants=(
   "doubt-is-sent-again|it|a_kill_between_claim_and_answer_never_makes_a_second_request"
   "split-records-given-back|it|a_record_that_was_split_up_without_an_answer_is_not_sent_as_a_whole_too"
   "repeats-not-suppressed|it|a_repeat_within_one_batch_is_suppressed_too"
-  "retries-starve|it|a_long_backlog_of_first_attempts_does_not_starve_retries"
+  "retries-starve|lib|first_attempts_and_retries_both_get_their_share_when_slots_come_free_one_by_one"
   "no-timeline|chaos|"
 )
 

@@ -65,7 +65,8 @@ impl Loop<'_> {
         if batch.records.is_empty() || alone.is_none_or(|until| batch.expected > until) {
             let load = self.pipeline.add(batch.records.len(), batch.bytes);
             let Gathered { expected, next, records, .. } = batch;
-            self.shared.workers.read(Unread { holding, expected, next, records, convicted: None, load });
+            let (convicted, cleared) = (None, None);
+            self.shared.workers.read(Unread { holding, expected, next, records, convicted, cleared, load });
             return;
         }
         let mut expected = batch.expected;
@@ -84,10 +85,28 @@ impl Loop<'_> {
             }
             let load = self.pipeline.add(1, record.bytes());
             let convicted = convicted.filter(|at| *at == expected).map(|_| deaths);
-            let unread =
-                Unread { holding: Arc::clone(&holding), expected, next, records: vec![record], convicted, load };
+            let (suspected, cleared) = std::sync::mpsc::channel();
+            let unread = Unread {
+                holding: Arc::clone(&holding),
+                expected,
+                next,
+                records: vec![record],
+                convicted,
+                cleared: Some(cleared),
+                load,
+            };
             self.shared.workers.read(unread);
-            while holding.stored_to() < next && !holding.is_lost() && !*self.signals.stopping.borrow() {
+            let goes_on = || !holding.is_lost() && !*self.signals.stopping.borrow();
+            while holding.transformed_to() < next && goes_on() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // From here on the process may die of anything else. Should this fail, the record is only suspected longer.
+            let clear = cursor::clear(&self.shared.database, (holding.cursor, holding.epoch), self.shared.process);
+            if let Err(failure) = self.shared.runtime.block_on(clear) {
+                warn!(workflow = %self.workflow.id, error = %chain(&failure), "ending a suspicion failed");
+            }
+            drop::<std::sync::mpsc::Sender<()>>(suspected);
+            while holding.stored_to() < next && goes_on() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             info!(workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset, "read a suspect record alone");

@@ -31,6 +31,8 @@ pub struct Unread {
     pub records: Vec<Record>,
     /// The first record is known to kill: how often it did.
     pub convicted: Option<i32>,
+    /// For a record that is read alone: closed once its suspicion is over. Nothing is stored before that.
+    pub cleared: Option<Receiver<()>>,
     pub load: Load,
 }
 
@@ -136,7 +138,14 @@ impl Worker {
             if unread.holding.is_lost() {
                 continue;
             }
-            if let Some(batch) = self.transform(unread)
+            let (holding, next) = (Arc::clone(&unread.holding), unread.next);
+            let (batch, cleared) = self.transform(unread);
+            holding.note_transformed(next);
+            if let Some(cleared) = cleared {
+                // Nothing is ever sent: it ends when the reader lets go of its side.
+                let _ = cleared.recv();
+            }
+            if let Some(batch) = batch
                 && self.writer.blocking_send(batch).is_err()
             {
                 return;
@@ -144,9 +153,9 @@ impl Worker {
         }
     }
 
-    /// Nothing, when the workflow must halt at one of the records: those before it are read again then.
-    fn transform(&mut self, unread: Unread) -> Option<Batch> {
-        let Unread { holding, expected, next, records, mut convicted, load } = unread;
+    /// No batch, when the workflow must halt at one of the records: those before it are read again then.
+    fn transform(&mut self, unread: Unread) -> (Option<Batch>, Option<Receiver<()>>) {
+        let Unread { holding, expected, next, records, mut convicted, cleared, load } = unread;
         let mut batch = Batch {
             expected,
             next,
@@ -186,7 +195,7 @@ impl Worker {
                         );
                         holding.lose();
                         let _ = self.halts.send((Arc::clone(&holding), reason));
-                        return None;
+                        return (None, cleared);
                     }
                     batch.dead.push(dead(record, &rejection));
                 }
@@ -195,7 +204,7 @@ impl Worker {
         let dead: usize = batch.dead.iter().map(|record| record.value.as_ref().map_or(0, Vec::len)).sum();
         let bytes = batch.bytes() + dead;
         batch.loads.iter_mut().for_each(|load| load.weigh(bytes));
-        Some(batch)
+        (Some(batch), cleared)
     }
 
     fn apply(&mut self, holding: &Arc<Holding>, record: &Record) -> Disposition {

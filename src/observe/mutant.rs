@@ -42,8 +42,8 @@ const IN_SQL: [(&str, &str, &str); 12] = [
     ),
     (
         "split-records-given-back",
-        "where r.cursor = $1 and r.record_offset >= $3 and r.record_offset < c.claimed_to",
-        "where r.cursor = $1 and r.record_offset >= $3 and r.record_offset < $3",
+        "set claimed_to = greatest(\n           least(c.claimed_to, $3),",
+        "set claimed_to = least(\n           least(c.claimed_to, $3),",
     ),
     (
         "repeats-not-suppressed",

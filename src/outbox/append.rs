@@ -28,12 +28,15 @@ pub struct Holding {
     lost: AtomicBool,
     /// The stored next offset, as far as this process moved it.
     stored_to: AtomicI64,
+    /// The offset up to which records were made into events.
+    transformed_to: AtomicI64,
 }
 
 impl Holding {
     pub fn new(workflow: Arc<Workflow>, origin: Origin, cursor: CursorId, epoch: i64, next_offset: i64) -> Self {
         let (lost, stored_to) = (AtomicBool::new(false), AtomicI64::new(next_offset));
-        Self { workflow, origin, cursor, epoch, lost, stored_to }
+        let transformed_to = AtomicI64::new(next_offset);
+        Self { workflow, origin, cursor, epoch, lost, stored_to, transformed_to }
     }
 
     pub fn is_lost(&self) -> bool {
@@ -42,6 +45,14 @@ impl Holding {
 
     pub fn lose(&self) {
         self.lost.store(true, Ordering::Release);
+    }
+
+    pub fn transformed_to(&self) -> i64 {
+        self.transformed_to.load(Ordering::Acquire)
+    }
+
+    pub fn note_transformed(&self, next: i64) {
+        self.transformed_to.store(next, Ordering::Release);
     }
 
     pub fn stored_to(&self) -> i64 {

@@ -126,6 +126,14 @@ pub async fn suspect(
     Ok(())
 }
 
+/// Ends the suspicion: the record did no harm.
+pub async fn clear(database: &Database, (id, epoch): (CursorId, i64), process: ProcessId) -> Result<(), Error> {
+    let file = include_str!("../../sql/ingest/clear_suspect.sql");
+    let parameters = [int8(&id.0), uuid(&process), int8(&epoch)];
+    database.query(Purpose::Append, file, &parameters).await?;
+    Ok(())
+}
+
 /// A cursor as people look at it.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]

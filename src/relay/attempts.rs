@@ -1,8 +1,7 @@
 //! Starting attempts and judging how they ended.
 //!
 //! In flight lasts until the outcome is committed: at most twice the concurrency per process, so that a kill repeats no
-//! more than that. First attempts and retries each keep slots of their own, so that neither a storm of retries nor a long
-//! backlog starves the other.
+//! more than that.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,6 +9,7 @@ use tracing::{debug, error};
 
 use super::dispatcher::{Dispatcher, Message};
 use super::settler::{Delivered, Undelivered};
+use super::slots::Slots;
 use crate::event::{Event, Reason, WorkflowState};
 use crate::observe::chain;
 use crate::outbox::attempt::{AttemptRecord, EventRef, Right};
@@ -35,37 +35,27 @@ pub(super) struct Finished {
 }
 
 impl Dispatcher {
-    pub(super) fn free_slots(&self) -> usize {
-        let concurrency = self.concurrency();
-        let reserved = self.reserved + self.reserved_for_firsts;
-        let requests = concurrency.saturating_sub(self.in_flight + reserved);
-        requests.min((2 * concurrency).saturating_sub(self.unsettled + reserved))
+    pub(super) fn slots(&self) -> Slots {
+        Slots {
+            concurrency: self.concurrency(),
+            in_flight: self.in_flight,
+            retries_in_flight: self.retries_in_flight,
+            unsettled: self.unsettled,
+            reserved: self.reserved + self.reserved_for_firsts,
+            first_went: self.first_went,
+        }
     }
 
-    /// How many slots each of first attempts and retries keeps while both wait.
-    pub(super) fn kept_slots(&self) -> usize {
-        let concurrency = self.concurrency();
-        (concurrency / 4).max(1).min(concurrency - 1)
-    }
-
-    /// Whether the slots that retries keep, when some are due, leave one for a first attempt.
     fn first_may_start(&self) -> bool {
         let retries_wait = self.reserved > 0 || self.next_retry_at <= Instant::now();
-        if !retries_wait || !self.may_send() {
-            return true;
-        }
-        match self.concurrency() {
-            _ if crate::mutant!("retries-starve") => true,
-            1 => !self.first_went,
-            concurrency => self.in_flight - self.retries_in_flight + self.kept_slots() < concurrency,
-        }
+        !retries_wait || !self.may_send() || self.slots().first_may_start()
     }
 
     /// Starts queued first attempts, one per cursor in turn, while there are slots and the leases last.
     pub(super) fn start_attempts(&mut self) {
         let timeout = self.workflow.endpoint.timeout;
         let mut passes = self.turns.len();
-        while passes > 0 && self.free_slots() > 0 && self.first_may_start() {
+        while passes > 0 && self.slots().free() > 0 && self.first_may_start() {
             let Some(cursor) = self.turns.pop_front() else { return };
             passes -= 1;
             let may_send = self.may_send();

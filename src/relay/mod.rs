@@ -4,14 +4,15 @@
 //! a statement) runs beside it and comes back as a message. `ingest` is never imported here: the two meet in `outbox`.
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `ownership` (taking, keeping,
-//! giving back), `attempts` (starting and finishing), `retries` (trying again, asking), `settler` (writing outcomes
-//! down).
+//! giving back), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
+//! next), `settler` (writing outcomes down).
 
 mod attempts;
 mod dispatcher;
 mod ownership;
 mod retries;
 pub mod settler;
+mod slots;
 pub mod window;
 
 use std::sync::Arc;

@@ -213,14 +213,14 @@ impl Dispatcher {
         let (events, bytes) = self.ahead();
         let bytes = MOST_BYTES_AHEAD.saturating_sub(bytes);
         let mut room = match only_what_starts {
-            true => self.free_slots().saturating_sub(self.queued()),
+            true => self.slots().free().saturating_sub(self.queued()),
             false => self.most_ahead().saturating_sub(events),
         };
         // Few large claims: planning one costs as much as reading hundreds of rows.
         if !only_what_starts && (room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2) {
             return;
         }
-        let sure = self.kept_slots().max(1);
+        let sure = self.slots().kept().max(1);
         let bytes = i64::try_from(bytes / self.windows.len().max(1)).expect("memory is small");
         let mut windows: Vec<&mut Window> = self.windows.values_mut().filter(|window| window.may_claim()).collect();
         windows.sort_by_key(|window| window.claimed_at);
@@ -260,7 +260,7 @@ impl Dispatcher {
 
     pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, claim: Option<Claim>) {
         let only_what_starts = self.workflow.delivery.in_doubt.claims_only_what_starts();
-        let sure = self.kept_slots().max(1);
+        let sure = self.slots().kept().max(1);
         let Some(window) = self.windows.get_mut(&cursor).filter(|window| window.epoch == epoch) else { return };
         window.claiming = false;
         match claim {

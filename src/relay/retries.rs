@@ -38,11 +38,10 @@ impl Dispatcher {
         let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
             _ if !firsts_wait => 0,
             // What is claimed must start.
-            true => self.kept_slots().max(self.queued()),
-            false => self.kept_slots(),
+            true => self.slots().kept().max(self.queued()),
+            false => self.slots().kept(),
         };
-        let retries = self.concurrency().saturating_sub(kept_for_firsts + self.retries_in_flight);
-        let slots = self.free_slots().min(retries);
+        let slots = self.slots().for_retries(kept_for_firsts);
         if slots == 0 {
             return;
         }

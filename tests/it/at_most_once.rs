@@ -16,7 +16,7 @@ fn config(topic: &Topic, database: &TestDatabase, receiver: &TestReceiver) -> Co
     let mut config = Config::new(topic, database, receiver);
     config.guarantee = "at-most-once";
     config.delivery.push_str(&format!("\n      concurrency: {CONCURRENCY}"));
-    (config.timeout, config.lease) = ("500ms", "1500ms");
+    (config.timeout, config.lease) = ("1s", "2500ms");
     config.kafka = "group.instance.id: only".to_owned();
     config
 }
@@ -141,11 +141,14 @@ async fn what_surely_never_left_is_tried_again() {
 
 #[tokio::test]
 async fn a_record_that_was_split_up_without_an_answer_is_not_sent_as_a_whole_too() {
-    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|_| Answer::After(Duration::from_millis(30), Box::new(Answer::Process))).await;
     let mut config = config(&topic, &database, &receiver);
-    config.extra = "transform: 'range(20) as $n | {id, $n}'".to_owned();
+    // More events than the slots that are always free, and few enough to be claimed together when all are.
+    config.extra = "transform: 'range(5) as $n | {id, $n}'".to_owned();
     let _relay = Relay::start_with(&config, "claim.spread_unanswered=50%return");
-    topic.send_orders(0..10);
+    topic.send_orders(0..40);
     everything_ends(&database, 200).await;
     let twice: Vec<(String, usize)> = requests(&receiver).into_iter().filter(|(_, count)| *count > 1).collect();
     assert!(twice.is_empty(), "sent twice: {twice:?}");

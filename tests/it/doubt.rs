@@ -72,3 +72,19 @@ async fn a_retry_whose_lease_ran_out_before_it_was_sent_is_not_sent() {
     let attempts: Vec<u32> = receiver.seen().iter().map(|seen| seen.attempt).collect();
     assert_eq!(attempts, [1, 3], "the second was claimed, and left alone");
 }
+
+#[tokio::test]
+async fn a_process_that_dies_of_something_else_convicts_no_record() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.kafka = "group.instance.id: only".to_owned();
+    topic.send_orders(0..3);
+    // Each time the first record is read and made into an event; what kills comes after that.
+    for _ in 0..7 {
+        let mut relay = Relay::start_with(&config, "ingest.before_commit=return");
+        eventually("the relay dies", PATIENCE, async || relay.end()).await;
+    }
+    let _relay = Relay::start(&config);
+    eventually("all are applied", PATIENCE, async || (receiver.applied() == 3).then_some(())).await;
+    assert_eq!(database.count("select count(*) from oncebox.dead_letter").await, 0);
+}

@@ -109,6 +109,8 @@ async fn what_is_held_waits_for_a_word_and_is_not_sent_before() {
     .await;
     let mut config = Config::new(&topic, &database, &receiver);
     config.delivery.push_str("\n      onInDoubt: hold");
+    // Long enough that a slow machine puts nothing in doubt by itself.
+    (config.timeout, config.lease) = ("20s", "40s");
     let relay = Relay::start(&config);
     topic.send_orders(0..3);
     let list = || {

@@ -1,0 +1,115 @@
+//! Who gets a free slot: first attempts and retries each keep a share, so that neither a storm of retries nor a long
+//! backlog starves the other. Pure.
+
+/// Requests that may be under way, and those that are.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots {
+    /// This process's share of the workflow's concurrency, at least 1.
+    pub concurrency: usize,
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Of them, requests that are not an event's first, questions included.
+    pub retries_in_flight: usize,
+    /// Events started whose outcome is not committed yet, the requests under way included.
+    pub unsettled: usize,
+    /// Slots that claims under way may need.
+    pub reserved: usize,
+    /// Whether the last request was an event's first.
+    pub first_went: bool,
+}
+
+impl Slots {
+    pub fn free(&self) -> usize {
+        let requests = self.concurrency.saturating_sub(self.in_flight + self.reserved);
+        requests.min((2 * self.concurrency).saturating_sub(self.unsettled + self.reserved))
+    }
+
+    /// How many each of first attempts and retries keeps while both wait.
+    pub fn kept(&self) -> usize {
+        (self.concurrency / 4).max(1).min(self.concurrency - 1)
+    }
+
+    /// How many retries may start, with so many slots kept for first attempts.
+    pub fn for_retries(&self, kept_for_firsts: usize) -> usize {
+        if crate::mutant!("retries-starve") {
+            return self.free().saturating_sub(kept_for_firsts);
+        }
+        self.free().min(self.concurrency.saturating_sub(kept_for_firsts + self.retries_in_flight))
+    }
+
+    /// Whether a first attempt may start while retries wait. With one slot they take turns.
+    pub fn first_may_start(&self) -> bool {
+        match self.concurrency {
+            _ if crate::mutant!("retries-starve") => true,
+            1 => !self.first_went,
+            concurrency => self.in_flight - self.retries_in_flight + self.kept() < concurrency,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both wait all the time, and slots come free one by one; answers how many retries were sent, and how many firsts.
+    fn sent(concurrency: usize) -> (usize, usize) {
+        let mut slots = Slots {
+            concurrency,
+            in_flight: concurrency,
+            retries_in_flight: 0,
+            unsettled: concurrency,
+            reserved: 0,
+            first_went: true,
+        };
+        // Requests under way, oldest first: whether each is a retry.
+        let mut under_way: std::collections::VecDeque<bool> = (0..concurrency).map(|_| false).collect();
+        let (mut retries, mut firsts) = (0, 0);
+        for _ in 0..100 * concurrency {
+            let was_retry = under_way.pop_front().expect("something is under way");
+            slots.in_flight -= 1;
+            slots.unsettled -= 1;
+            slots.retries_in_flight -= usize::from(was_retry);
+            let is_retry = slots.for_retries(slots.kept()) > 0;
+            if !is_retry && !slots.first_may_start() {
+                panic!("a slot stays free with both waiting: {slots:?}");
+            }
+            slots.in_flight += 1;
+            slots.unsettled += 1;
+            slots.retries_in_flight += usize::from(is_retry);
+            slots.first_went = !is_retry;
+            under_way.push_back(is_retry);
+            if is_retry { retries += 1 } else { firsts += 1 }
+        }
+        (retries, firsts)
+    }
+
+    #[test]
+    fn first_attempts_and_retries_both_get_their_share_when_slots_come_free_one_by_one() {
+        for concurrency in [2, 3, 4, 16, 64] {
+            let (retries, firsts) = sent(concurrency);
+            let least = 100 * concurrency / 5;
+            assert!(retries >= least && firsts >= least, "{retries} retries, {firsts} firsts of {concurrency}");
+        }
+    }
+
+    #[test]
+    fn a_single_slot_is_taken_in_turns() {
+        let slots = |first_went| Slots {
+            concurrency: 1,
+            in_flight: 0,
+            retries_in_flight: 0,
+            unsettled: 0,
+            reserved: 0,
+            first_went,
+        };
+        assert!(!slots(true).first_may_start() && slots(false).first_may_start());
+        assert_eq!(slots(true).for_retries(slots(true).kept()), 1);
+    }
+
+    #[test]
+    fn in_flight_lasts_until_the_outcome_is_committed() {
+        let slots =
+            Slots { concurrency: 8, in_flight: 2, retries_in_flight: 0, unsettled: 15, reserved: 0, first_went: true };
+        assert_eq!(slots.free(), 1, "at most twice the concurrency");
+    }
+}
