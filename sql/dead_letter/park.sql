@@ -3,7 +3,8 @@
 -- attempt was a retry's, $11 process, $12 body bytes.
 -- One statement: done, dead letter, retry and counter change together or not at all. Only under the current fence (of
 -- the retry row, or of the delivery for a first attempt), on locked rows. The dead letter is written only when the
--- insert into done was the first. Index: primary keys.
+-- insert into done was the first. After a failover that lost commits the event itself may be missing: then nothing is
+-- written, because an end without its dead letter would be a loss; the record is read and sent again. Index: primary keys.
 with durable as materialized (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
@@ -27,7 +28,11 @@ allowed as (
 ),
 ended as (
     insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-    select $1, $2, $3, $4, $5, 'discarded', $8, clock_timestamp() from allowed
+    select $1, $2, $3, $4, $5, 'discarded', $8, clock_timestamp()
+      from allowed
+     where exists (
+           select 1 from oncebox.outbox as o
+            where o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation = $4 and o.day = $5)
         on conflict do nothing
  returning cursor
 ),

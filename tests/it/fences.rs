@@ -133,6 +133,22 @@ async fn nobody_parks_an_event_under_a_lost_right() {
 }
 
 #[tokio::test]
+async fn an_event_that_a_failover_lost_is_not_ended_without_its_dead_letter() {
+    let case = case(false).await;
+    // The server that took over has the delivery and not the event, which is read again later.
+    case.test.execute("delete from oncebox.outbox").await;
+    assert_ne!(case.park(Right::Range { epoch: FENCE }).await, Parked::Written);
+    assert_eq!(case.test.count("select count(*) from oncebox.done").await, 0, "an end without a dead letter is a loss");
+    case.test
+        .execute(
+            "insert into oncebox.outbox values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', null, 0, now(), 1, 'x')",
+        )
+        .await;
+    assert_eq!(case.park(Right::Range { epoch: FENCE }).await, Parked::Written);
+    assert_eq!(case.test.count("select count(*) from oncebox.dead_letter").await, 1);
+}
+
+#[tokio::test]
 async fn a_late_delivery_counts_once_and_an_end_never_changes() {
     let case = case(true).await;
     assert_eq!(case.complete(Right::Retry { fence: FENCE - 1 }).await, Settled::Late);
