@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::files::PROPOSAL;
 use crate::support::process::oncebox;
 
 fn validate(yaml: &str) -> (Option<i32>, String) {
@@ -201,50 +202,7 @@ fn a_run_refuses_what_it_cannot_do() {
 
 #[test]
 fn the_configurations_that_the_product_comes_from_load() {
-    // The three workflows and the default of the proposal, with source and endpoint added.
-    let yaml = r#"
-defaults:
-  source: {topics: [sales.public.orders], format: debezium}
-  endpoint: {url: "https://erp.example.com/events"}
-workflows:
-  - id: sales-orders-to-erp
-    delivery:
-      guarantee: exactly-once
-      mechanism: transactional-outbox
-      deduplication:
-        keyFields: [database, table, primaryKey]
-        ttl: 30d
-  - id: product-sync-to-search
-    delivery:
-      guarantee: at-least-once
-      mechanism: kafka-offsets
-      retries:
-        maxAttempts: 5
-        backoffMs: [1000, 2000, 5000, 10000, 30000]
-  - id: audit-logs-to-warehouse
-    delivery:
-      guarantee: idempotent-keys
-      mechanism: generated-keys
-      clientGuidance: true
-  - id: the-default
-    delivery:
-      guarantee: idempotent-keys
-      mechanism: generated-keys
-      idempotencyKey:
-        format: "{database}:{table}:{primaryKey}:{changeVersion}"
-        hashAlgorithm: SHA256
-        includedInPayload: true
-      retries:
-        enabled: true
-        maxAttempts: 5
-        backoffMs: [1000, 2000, 5000, 10000, 30000]
-        giveUpAfter: 1h
-      documentation:
-        deduplicationRequired: true
-        sdkAvailable: true
-        exampleCode: "https://docs.platform/client-dedup-examples"
-"#;
-    let (code, text) = validate(yaml);
+    let (code, text) = validate(PROPOSAL);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("valid: 4 workflows"), "{text}");
     assert!(text.contains("giveUpAfter") || text.contains("cannot be reached"), "{text}");
