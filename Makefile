@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams restarts chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,16 +27,24 @@ test: ## formatting, clippy, unit tests, tests on real Kafka and Postgres
 
 kill-seams: ## kill -9 at every seam, 20 times each
 	@dev/toolchain.sh
-	@$(WITH_SERVICES) ONCEBOX_KILLS=20 cargo test --features failpoints --test it -- seams --nocapture
+	@$(WITH_SERVICES) ONCEBOX_KILLS=20 cargo test --features failpoints --test it -- seams direct_faults --nocapture
+
+once-kills: ## at-most-once: kill -9 between claim and answer, 200 times, and count
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_KILLS=50 cargo test --features failpoints --test it -- a_kill_between_claim_and_answer
+
+outages: ## the direct path with its endpoint, and then Postgres, away for a minute
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_OUTAGE=60 cargo test --features failpoints --test it -- an_endpoint_that_is_down with_postgres_away
 
 SEED ?= 1
 ROUNDS ?= 1
-chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it
+chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it, CHAOS_FLAGS=--synchronous loses no commit
 	@dev/toolchain.sh
 	@dev/services.sh fetch
 	@cargo build --quiet --release --bin oncebox
 	@cargo build --quiet --package oncebox-proof
-	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS) --binary target/release/oncebox
+	@target/debug/oncebox-proof chaos --seed $(SEED) --rounds $(ROUNDS) --binary target/release/oncebox $(CHAOS_FLAGS)
 
 restarts: ## 20 rolling restarts in a row under load: no request twice
 	@dev/toolchain.sh

@@ -35,6 +35,11 @@ mutants=(
   "split-records-given-back|it|a_record_that_was_split_up_without_an_answer_is_not_sent_as_a_whole_too"
   "repeats-not-suppressed|it|a_repeat_within_one_batch_is_suppressed_too"
   "retries-starve|lib|first_attempts_and_retries_both_get_their_share_when_slots_come_free_one_by_one"
+  "spill-under-any-epoch|it|a_direct_failure_is_stored_once_and_only_by_the_partitions_owner"
+  "marks-of-any-era|it|a_mark_is_believed_only_of_its_own_era_and_on_a_database_that_kept_all"
+  "copies-after-a-failover|it|a_mark_is_believed_only_of_its_own_era_and_on_a_database_that_kept_all"
+  "mark-past-open-events|lib|the_mark_never_passes_an_open_event"
+  "circuit-never-opens|it|an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing"
   "no-timeline|chaos|"
 )
 

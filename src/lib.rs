@@ -4,16 +4,16 @@
 //! # The walk of one event, file by file
 //!
 //! ```text
-//! Kafka ─ ingest ─ transform ─ outbox ── relay ── send ── endpoint
-//!                                 │                 └─ verdict → settle / retry / dead letter
-//!                                 └─ one commit: events, offset, claim
+//! Kafka ─ ingest ─ transform ─┬─ outbox ──┬─ relay ── send ── endpoint
+//!                             └─ direct ──┘             └─ verdict → settle / retry / dead letter
 //! ```
 //!
 //! 1. [`config`]: the YAML says what flows where and what is promised.
 //! 2. [`event`]: the nouns. An event's identity is its place in Kafka.
 //! 3. [`ingest`]: a consumer reads from the stored cursor and gathers records per partition.
 //! 4. [`transform`]: bytes become a value, a filter keeps or drops it, a program makes events of it, each gets its key.
-//! 5. [`outbox`]: one statement stores the events, moves the cursor and claims their first attempts.
+//! 5. [`outbox`]: one statement stores the events, moves the cursor and claims their first attempts; or [`direct`]: the
+//!    events go straight on, and their offset is marked once all are delivered or, failing that, stored.
 //! 6. [`relay`]: a dispatcher per workflow decides what may be sent now, and under which right.
 //! 7. [`send`]: one attempt, one deadline; the verdict says what its outcome means.
 //! 8. [`relay::settler`] and [`outbox::settle`] write it down: done, to be tried again, or dead.
@@ -25,6 +25,7 @@
 
 pub mod config;
 pub mod dead_letter;
+pub mod direct;
 pub mod event;
 pub mod ingest;
 pub mod outbox;

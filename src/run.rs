@@ -1,7 +1,8 @@
 //! Starts the stages of `oncebox run`, and drains them in order. The only file that knows every stage.
 //!
 //! ```text
-//! ingest threads → transform workers → writer ─(commit)→ hand-off → dispatchers → settler
+//! ingest threads → transform workers ─┬→ writer ─(commit)→ hand-off ─┬→ dispatchers → settler
+//!                                     └──────── direct path ─────────┘
 //! ```
 
 use std::collections::HashMap;
@@ -140,6 +141,9 @@ impl Process {
         if config.workflows.iter().any(|workflow| workflow.delivery.deduplication.is_some()) {
             background.spawn(seen::prune_forever(database.clone()));
         }
+        if config.workflows.iter().any(|workflow| workflow.delivery.is_direct()) {
+            background.spawn(upkeep::prune_forever(database.clone()));
+        }
         background.spawn(upkeep::halt_forever(database.clone(), halted));
         watch_thread(config, &reading, metrics, stopped.clone());
         let mut process = Self {
@@ -176,6 +180,13 @@ impl Process {
         parts: &Followed,
         (heard, stopped): (&broadcast::Sender<String>, &watch::Receiver<bool>),
     ) -> anyhow::Result<()> {
+        let (desk, parcels) = match workflow.delivery.is_direct() {
+            true => {
+                let (desk, parcels) = mpsc::unbounded_channel();
+                (Some(desk), Some(parcels))
+            }
+            false => (None, None),
+        };
         let dispatcher = relay::start(
             workflow,
             sending,
@@ -184,6 +195,7 @@ impl Process {
                 owners: Arc::clone(&parts.followed.owners),
                 assigned: Arc::clone(&parts.assigned),
                 heard: heard.subscribe(),
+                parcels,
                 stopping: stopped.clone(),
             },
         )?;
@@ -193,6 +205,7 @@ impl Process {
             pressure: Arc::clone(&parts.followed.pressure),
             assigned: Arc::clone(&parts.assigned),
             joined: Arc::clone(&parts.joined),
+            direct: desk,
             stopping: stopped.clone(),
         };
         self.consumers.push(ingest::start(Arc::clone(workflow), reading.clone(), signals));

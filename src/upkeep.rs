@@ -14,7 +14,7 @@ use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::append::Holding;
 use crate::outbox::gauges::{self, Figures};
-use crate::outbox::{Database, notify, workflow};
+use crate::outbox::{Database, direct, notify, workflow};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -123,5 +123,20 @@ pub async fn halt_forever(database: Database, mut asked: mpsc::UnboundedReceiver
             warn!(workflow = %id, error = %chain(&failure), "writing the halt failed");
         }
         let _ = notify::tell(&database, id).await;
+    }
+}
+
+/// Forgets which events of the direct path were stored, once nothing reads them again. Runs until it is dropped.
+pub async fn prune_forever(database: Database) {
+    const AT_ONCE: usize = 5_000;
+    loop {
+        match direct::prune(&database, AT_ONCE as i64).await {
+            Ok(AT_ONCE) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Ok(_) => tokio::time::sleep(Duration::from_secs(60)).await,
+            Err(error) => {
+                debug!(error = %chain(&error), "forgetting what was spilled failed; trying again later");
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A module and those it may use. `run`, `upkeep`, `cli` and `demo` see all that they start or show.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("event", &[]),
     // The schedule's span is a retry rule, and those live in send::backoff alone.
     ("config", &["config", "send::backoff"]),
@@ -13,8 +13,9 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("transform", &["transform", "config", "event"]),
     ("send", &["send", "config", "event", "observe"]),
     ("outbox", &["outbox", "config", "event", "observe", "transform", "send::verdict"]),
-    ("ingest", &["ingest", "config", "event", "observe", "outbox", "transform"]),
-    ("relay", &["relay", "config", "event", "observe", "outbox", "send"]),
+    ("direct", &["direct", "config", "event", "outbox", "transform"]),
+    ("ingest", &["ingest", "config", "direct", "event", "observe", "outbox", "transform"]),
+    ("relay", &["relay", "config", "direct", "event", "observe", "outbox", "send"]),
     ("dead_letter", &["dead_letter", "config", "event", "outbox", "transform"]),
     ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key"]),
     ("preview", &["preview", "config", "event", "observe", "transform"]),

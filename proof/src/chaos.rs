@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::check;
-use crate::evidence::{AT_MOST_ONCE, Audit, Flow, Log, Meta, TableRow, now};
+use crate::evidence::{AT_MOST_ONCE, Audit, Flow, Log, Meta, OUTBOX, TableRow, now};
 use crate::load::{self, Load};
 use crate::nemesis::World;
 use crate::plan;
@@ -35,9 +35,12 @@ pub struct Flags {
     /// How often the whole list of faults comes.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about three events.
+    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about four events.
     #[arg(long)]
     events: Option<u64>,
+    /// The standby is synchronous: a failover loses nothing, and at-most-once has no exception.
+    #[arg(long)]
+    synchronous: bool,
     /// The binary under test.
     #[arg(long, default_value = "target/debug/oncebox")]
     binary: PathBuf,
@@ -50,18 +53,20 @@ pub struct Flags {
 }
 
 fn flows() -> Vec<Flow> {
-    let flow = |id: &str, guarantee: &str, envelope: &str, concurrency| Flow {
+    let flow = |id: &str, guarantee: &str, mechanism: &str, envelope: &str, concurrency| Flow {
         id: id.to_owned(),
         event_type: "OrderChanged".to_owned(),
         guarantee: guarantee.to_owned(),
+        mechanism: mechanism.to_owned(),
         envelope: envelope.to_owned(),
         concurrency,
         max_attempts: 1_000,
     };
     vec![
-        flow("orders-keyed", "exactly-once", "keyed", 32),
-        flow("orders-bare", "at-least-once", "none", 16),
-        flow("orders-once", AT_MOST_ONCE, "keyed", 16),
+        flow("orders-keyed", "exactly-once", OUTBOX, "keyed", 32),
+        flow("orders-bare", "at-least-once", OUTBOX, "none", 16),
+        flow("orders-once", AT_MOST_ONCE, OUTBOX, "keyed", 16),
+        flow("orders-direct", "idempotent-keys", "generated-keys", "keyed", 16),
     ]
 }
 
@@ -160,9 +165,11 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
         failovers: Vec::new(),
         log: Log::create(&folder.join("nemesis.jsonl"))?,
         samples: Log::create(&folder.join("samples.jsonl"))?,
+        synchronous: flags.synchronous,
         started: 0,
         exits: 0,
     };
+    world.synchronise().await?;
     for _ in 0..RELAYS {
         world.start_relay()?;
     }

@@ -57,16 +57,25 @@ pub struct Failover {
 
 /// The one guarantee under which a second request is wrong.
 pub const AT_MOST_ONCE: &str = "at-most-once";
+pub const OUTBOX: &str = "transactional-outbox";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Flow {
     pub id: String,
     pub event_type: String,
     pub guarantee: String,
+    pub mechanism: String,
     /// `keyed` or `none`.
     pub envelope: String,
     pub concurrency: u32,
     pub max_attempts: u32,
+}
+
+impl Flow {
+    /// Whether its events pass the outbox only when they fail.
+    pub fn is_direct(&self) -> bool {
+        self.mechanism != OUTBOX
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

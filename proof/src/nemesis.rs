@@ -38,6 +38,8 @@ pub struct World {
     pub failovers: Vec<Failover>,
     pub log: Log,
     pub samples: Log,
+    /// The standby has every commit before it is answered.
+    pub synchronous: bool,
     /// Relays so far, for their names.
     pub started: u32,
     /// Those that ended without having been told to.
@@ -182,12 +184,25 @@ impl World {
         Ok(())
     }
 
-    /// The standby hears nothing for a while, the primary dies, the standby takes over without what it did not hear.
+    /// Every commit waits for the standby from now on, if that is how it is to be.
+    pub async fn synchronise(&self) -> anyhow::Result<()> {
+        if self.synchronous {
+            let client = self.primary.client().await?;
+            client.batch_execute("alter system set synchronous_standby_names = '*'").await?;
+            client.batch_execute("select pg_reload_conf()").await?;
+        }
+        Ok(())
+    }
+
+    /// The standby hears nothing for a while, the primary dies, the standby takes over without what it did not hear. One
+    /// that is synchronous has heard all that anybody was told is committed.
     async fn fail_over(&mut self, fault: Fault) -> anyhow::Result<()> {
         let standby = self.standby.take().context("there is a standby")?;
         self.note(fault, "primary", "begin");
-        self.replication.set(Mode::BlackHole);
-        sleep(Duration::from_millis(2_500)).await;
+        if !self.synchronous {
+            self.replication.set(Mode::BlackHole);
+            sleep(Duration::from_millis(2_500)).await;
+        }
         self.primary.kill();
         self.replication.cut();
         // It may have been behind already, after an earlier crash: it knows itself how far it came.
@@ -195,14 +210,16 @@ impl World {
         let lost_from = standby.client().await?.query_one(query, &[]).await?.get::<_, Option<i64>>(0).unwrap_or(0);
         standby.promote()?;
         self.postgres_proxy.redirect(local(standby.port));
-        self.failovers.push(Failover { lost_from, promoted: now() });
+        if !self.synchronous {
+            self.failovers.push(Failover { lost_from, promoted: now() });
+        }
         self.primary = standby;
         self.note(fault, "primary", "end");
         self.replication.redirect(local(self.primary.port));
         self.replication.set(Mode::Pass);
-        let data = self.settings.folder.join(format!("postgres-{}", self.failovers.len() + 1));
+        let data = self.settings.folder.join(format!("postgres-{}", self.primary.port));
         self.standby = Some(self.primary.standby(&data, self.replication.address.port())?);
-        Ok(())
+        self.synchronise().await
     }
 
     /// Nothing is broken any more.

@@ -25,6 +25,7 @@ freed as (
 )
 update oncebox.cursor as c
    set next_offset = $2, claimed_to = $2, generation = c.generation + 1000,
+       mark_era = greatest(c.mark_era + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        delivery_epoch = 0
  where c.id = $1

@@ -14,4 +14,5 @@ update oncebox.cursor as c
        suspect_offset = case when c.taken_offset = c.next_offset then c.suspect_offset end
   from locked
  where c.id = locked.id
-returning c.id, c.owner_epoch, c.next_offset, c.generation, c.taken_times, c.suspect_offset, c.suspect_times;
+returning c.id, c.owner_epoch, c.next_offset, c.generation, c.taken_times, c.suspect_offset, c.suspect_times,
+          c.mark_era;

@@ -31,6 +31,8 @@ create table oncebox.workflow (
     -- Since when nothing is sent, and for how long that was so before, in all: give-up times stand still meanwhile.
     stopped_at timestamptz,
     stopped interval not null default interval '0',
+    -- Up to when open circuits are in that account, whichever process had one.
+    circuit_accounted_to timestamptz,
     constraint known_state check (state in ('running', 'paused', 'suspended', 'removed')),
     constraint a_stop_has_a_reason check (state = 'running' or reason is not null)
 );
@@ -87,6 +89,13 @@ create table oncebox.cursor (
     suspect_times integer not null default 0,
     appended bigint not null default 0,
     appended_bytes bigint not null default 0,
+    -- Read without the outbox: next_offset is a copy of the offset that is marked in Kafka, never ahead of it by an event
+    -- that is neither delivered nor stored.
+    direct boolean not null default false,
+    -- Marks in Kafka of another era are not believed: an operator moved the cursor since, or the database failed over.
+    mark_era bigint not null default 0,
+    -- The database's timeline when the copy was last known to be whole.
+    timeline text,
     constraint one_cursor_per_incarnation unique (workflow, cluster, topic_id, partition),
     constraint claimed_before_read check (claimed_to <= next_offset)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
@@ -241,6 +250,19 @@ create table oncebox.retry (
 create index retry_due on oncebox.retry (workflow, due) where state <> 'pending';
 create index retry_state on oncebox.retry (workflow, state);
 create index retry_age on oncebox.retry (workflow, event_at);
+
+-- Events of the direct path that are stored because an attempt failed: not to be sent again by whoever reads on.
+create table oncebox.spilled (
+    cursor bigint not null,
+    record_offset bigint not null,
+    event_index integer not null,
+    generation integer not null,
+    day date not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (cursor, record_offset, event_index, generation)
+);
+
+create index spilled_at on oncebox.spilled (at);
 
 -- Events that Oncebox has stopped trying to deliver, complete in themselves.
 create table oncebox.dead_letter (

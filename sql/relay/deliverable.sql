@@ -1,11 +1,12 @@
 -- What a process has to look at: cursors whose delivery is free to be taken, and its own with events that wait.
 -- Called by outbox::delivery::look, four times a second. $1 workflow, $2 process, $3 lease seconds, $4 cursors it knows it holds. Index:
 -- delivery_workflow. The ingest owner takes at once; anybody else only what has work and was left alone for one more
--- lease, because then its ingest owner is gone or never comes (a topic that was deleted, say).
+-- lease, because then its ingest owner is gone or never comes (a topic that was deleted, say). What the direct path has
+-- stored is all in retry: it needs no delivery.
 select d.cursor, coalesce(d.owner = $2 and d.cursor = any($4), false) as mine
   from oncebox.delivery as d
   join oncebox.cursor as c on c.id = d.cursor
- where d.workflow = $1
+ where d.workflow = $1 and not c.direct
    and case
        when d.owner = $2 and d.cursor = any($4) then c.claimed_to < c.next_offset
        when d.owner = $2 then true

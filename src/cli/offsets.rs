@@ -225,11 +225,18 @@ async fn carry_out(database: &Database, flow: &Workflow, cluster: &str, one: &Mo
     match one.from {
         None => {
             let id = CursorId::of(&flow.id, cluster, &one.topic_id, one.partition);
-            let name = TopicName { workflow: &flow.id, cluster, topic: &one.topic, topic_id: &one.topic_id };
+            let name = TopicName {
+                workflow: &flow.id,
+                cluster,
+                topic: &one.topic,
+                topic_id: &one.topic_id,
+                direct: flow.delivery.is_direct(),
+            };
             let start = Start { id, partition: one.partition, offset: one.to };
             cursor::add(database, name, &[start]).await?;
         }
-        Some((id, from)) if from != one.to => {
+        // Without the outbox the cursor is a copy that may be older than what was marked in Kafka since.
+        Some((id, from)) if from != one.to || flow.delivery.is_direct() => {
             // From wherever it stands by then: a running relay reads on while we ask.
             let gap = Gap { cursor: id, from: None, to: one.to, reason: GapReason::Operator };
             gap::move_to(database, &gap, "set").await?;

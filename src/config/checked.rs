@@ -191,9 +191,27 @@ pub struct Delivery {
     /// jq; nothing means the record key's bytes.
     pub ordering_key: Option<String>,
     pub concurrency: usize,
+    pub circuit: CircuitBreaker,
     pub lease: Duration,
     pub max_waiting: u64,
     pub max_waiting_bytes: u64,
+}
+
+impl Delivery {
+    /// Whether records are delivered without the outbox, as long as that works.
+    pub fn is_direct(&self) -> bool {
+        match self.mechanism {
+            Mechanism::KafkaOffsets | Mechanism::GeneratedKeys => true,
+            Mechanism::TransactionalOutbox => false,
+        }
+    }
+}
+
+/// After so many failures in a row the endpoint is left alone for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitBreaker {
+    pub failures: u32,
+    pub open_for: Duration,
 }
 
 /// Changes that the source repeats within `ttl` are suppressed.

@@ -36,8 +36,8 @@ mod window_check;
 mod workflow_check;
 
 pub use checked::{
-    Admin, Answers, Backoff, Config, Deduplication, Delivery, Egress, Endpoint, EventType, IdempotencyKey, InDoubt,
-    Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
+    Admin, Answers, Backoff, CircuitBreaker, Config, Deduplication, Delivery, Egress, Endpoint, EventType,
+    IdempotencyKey, InDoubt, Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
 };
 pub use credentials::{Auth, Certificates, Oauth2, Tls, TlsError};
 pub use credentials_check::is_token;

@@ -6,7 +6,7 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{Encoding, Guarantee, Mechanism, OnKeyFailure, Ordering, RawWorkflow};
+use super::raw_workflow::{Encoding, OnKeyFailure, Ordering, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
@@ -22,33 +22,29 @@ pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     collect(&found, "", report)
 }
 
-pub fn in_workflow(raw: &RawWorkflow, mechanism: Mechanism, index: usize, report: &mut Report<'_>) -> Vec<Problem> {
-    collect(&table(raw, mechanism), &format!("/workflows/{index}"), report)
+pub fn in_workflow(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Vec<Problem> {
+    collect(&table(raw), &format!("/workflows/{index}"), report)
 }
 
 /// Whether this build has what a workflow's key asks for, also where the key is not written and its default would hold.
 pub fn is_built(pointer: &str) -> bool {
-    let table = table(&RawWorkflow::default(), Mechanism::TransactionalOutbox);
+    let table = table(&RawWorkflow::default());
     !table.iter().any(|(_, missing, _)| *missing == pointer)
 }
 
 /// Whether each is used, the key, and what to call it.
-fn table(raw: &RawWorkflow, mechanism: Mechanism) -> Vec<(bool, &'static str, &'static str)> {
+fn table(raw: &RawWorkflow) -> Vec<(bool, &'static str, &'static str)> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let delivery = &raw.delivery;
-    let guarantee = delivery.guarantee.unwrap_or(Guarantee::IdempotentKeys);
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
-    let direct = guarantee != Guarantee::AtMostOnce && mechanism != Mechanism::TransactionalOutbox;
     vec![
-        (direct, "/delivery/mechanism", "the direct path (mechanism other than transactional-outbox)"),
         (encoding, "/source/encoding", "this encoding"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
         (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
         (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),
         (matches!(delivery.on_key_failure, Some(OnKeyFailure::Continue)), "/delivery/onKeyFailure", "onKeyFailure"),
         (rate_limit, "/delivery/rateLimit", "rateLimit"),
-        (delivery.circuit_breaker.is_some(), "/delivery/circuitBreaker", "circuitBreaker"),
         (delivery.dead_letter_limit.is_some(), "/delivery/deadLetterLimit", "deadLetterLimit"),
         (delivery.delay.is_some_and(|d| !d.0.is_zero()), "/delivery/delay", "delay"),
     ]

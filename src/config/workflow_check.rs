@@ -58,7 +58,7 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
             "ordering: key, or a receiver that compares oncebox-source",
         );
     }
-    let unsupported = unsupported::in_workflow(raw, mechanism, index, report);
+    let unsupported = unsupported::in_workflow(raw, index, report);
     let tests = test_check::tests(raw, &here, report);
     let document = document(report.tree.nearest(&here));
     let program = |text: &Option<String>| text.clone().filter(|t| !t.trim().is_empty() && t.trim() != ".");

@@ -4,7 +4,7 @@
 //! The first start on a topic stores all its partitions before any is read. Later partitions start at 0. A re-created
 //! topic, a cursor behind the log or beyond it is a loss: `onOffsetLoss` decides, and a gap is recorded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::config::{StartFrom, Topics, Workflow};
 use crate::event::{CursorId, ProcessId};
 use crate::outbox::append::Holding;
 use crate::outbox::cursor::{self, Known, Start, Taken, TopicName};
+use crate::outbox::direct::{self, Spot};
 use crate::outbox::gap::{self, Gap, GapReason};
 use crate::outbox::offsets::{self, Log, Standing};
 use crate::outbox::{self, Database};
@@ -39,6 +40,12 @@ pub enum Error {
         #[source]
         source: KafkaError,
     },
+    #[error("asking the brokers for the offsets that are marked in {topic}")]
+    Marks {
+        topic: String,
+        #[source]
+        source: KafkaError,
+    },
     #[error("reading cursors")]
     Outbox(#[source] outbox::Error),
     /// A person must decide: `onOffsetLoss: halt`.
@@ -50,6 +57,8 @@ pub enum Error {
 pub struct Assigned {
     pub holding: Arc<Holding>,
     pub taken: Taken,
+    /// Events ahead that are stored already, on the direct path.
+    pub spilled: HashSet<Spot>,
 }
 
 pub struct Resolver<'a> {
@@ -85,12 +94,18 @@ impl Resolver<'_> {
         }
         let ids: Vec<CursorId> = origins.keys().copied().collect();
         let taken = cursor::take(self.database, &ids, self.process).await.map_err(Error::Outbox)?;
+        // Asked once they are taken: nobody else stores any from then on.
+        let mut spilled = match self.workflow.delivery.is_direct() {
+            true => direct::spilled_ahead(self.database, &ids).await.map_err(Error::Outbox)?,
+            false => HashMap::new(),
+        };
         let mut assigned = Vec::new();
         for taken in taken {
             let Some(origin) = origins.remove(&taken.id) else { continue };
             let workflow = Arc::clone(self.workflow);
             let holding = Holding::new(workflow, origin, taken.id, taken.epoch, taken.next_offset);
-            assigned.push(Assigned { holding: Arc::new(holding), taken });
+            let spilled = spilled.remove(&taken.id).unwrap_or_default();
+            assigned.push(Assigned { holding: Arc::new(holding), taken, spilled });
         }
         Ok(assigned)
     }
@@ -112,7 +127,7 @@ impl Resolver<'_> {
     async fn ensure(&self, name: &str, topic: &Topic, assigned: &[i32]) -> Result<HashMap<i32, CursorId>, Error> {
         let stored = cursor::of_topic(self.database, &self.workflow.id, self.cluster, name).await;
         let stored = stored.map_err(Error::Outbox)?;
-        let current: Vec<&Known> = stored.iter().filter(|known| known.topic_id == topic.id).collect();
+        let mut current: Vec<Known> = stored.iter().filter(|known| known.topic_id == topic.id).cloned().collect();
         if current.is_empty() {
             match stored.is_empty() {
                 true => self.first_start(name, topic).await?,
@@ -135,6 +150,7 @@ impl Resolver<'_> {
             }
             self.add(name, topic, starts).await?;
         }
+        self.settle_path(name, topic, current.iter_mut().filter(|known| assigned.contains(&known.partition))).await?;
         for partition in assigned {
             let known = current.iter().find(|known| known.partition == *partition);
             let cursor = known.map_or_else(|| self.new_cursor(topic, *partition), |known| known.id);
@@ -154,9 +170,14 @@ impl Resolver<'_> {
         };
         // A topic that a regex matches later is read from its beginning.
         let start_from = if seen_others { StartFrom::Earliest } else { source.start_from };
+        let marked = self.marked_before(name, topic)?;
         let mut starts = Vec::new();
         for partition in &topic.partitions {
-            starts.push((*partition, self.start_offset(name, *partition, start_from)?));
+            let start = match marked.get(partition) {
+                Some(offset) => *offset,
+                None => self.start_offset(name, *partition, start_from)?,
+            };
+            starts.push((*partition, start));
         }
         info!(workflow = %self.workflow.id, topic = name, partitions = starts.len(), ?start_from, "first start");
         self.add(name, topic, starts).await
@@ -181,7 +202,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn log(&self, name: &str, partition: i32) -> Result<Log, Error> {
+    pub(super) fn log(&self, name: &str, partition: i32) -> Result<Log, Error> {
         let (low, high) = self
             .consumer
             .fetch_watermarks(name, partition, ASK_KAFKA)
@@ -192,7 +213,13 @@ impl Resolver<'_> {
     async fn add(&self, name: &str, topic: &Topic, starts: impl IntoIterator<Item = (i32, i64)>) -> Result<(), Error> {
         let start = |(partition, offset)| Start { id: self.new_cursor(topic, partition), partition, offset };
         let starts: Vec<Start> = starts.into_iter().map(start).collect();
-        let name = TopicName { workflow: &self.workflow.id, cluster: self.cluster, topic: name, topic_id: &topic.id };
+        let name = TopicName {
+            workflow: &self.workflow.id,
+            cluster: self.cluster,
+            topic: name,
+            topic_id: &topic.id,
+            direct: self.workflow.delivery.is_direct(),
+        };
         cursor::add(self.database, name, &starts).await.map_err(Error::Outbox)
     }
 

@@ -54,6 +54,7 @@ pub(super) struct Loop<'a> {
     paused: bool,
     pub(super) committed: HashMap<(String, i32), i64>,
     pub(super) told_at: Instant,
+    pub(super) copied_at: Instant,
     fenced_since: Option<Instant>,
     /// Errors in a row about a batch that cannot be read.
     pub(super) unreadable: u32,
@@ -76,6 +77,7 @@ impl<'a> Loop<'a> {
             paused: false,
             committed: HashMap::new(),
             told_at: Instant::now(),
+            copied_at: Instant::now(),
             fenced_since: None,
             unreadable: 0,
         }
@@ -232,7 +234,10 @@ impl<'a> Loop<'a> {
     /// Stores what was read, then leaves. Closing can hang inside librdkafka, so it gets a deadline.
     fn close(mut self) {
         self.set_paused(true);
-        self.pipeline.wait_until_empty(Duration::from_secs(5));
+        // Without the outbox what was not started is not waited for: it is read again.
+        if self.signals.direct.is_none() {
+            self.pipeline.wait_until_empty(Duration::from_secs(5));
+        }
         self.commit();
         self.leave();
         let (done, closed) = std::sync::mpsc::channel();

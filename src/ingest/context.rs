@@ -5,25 +5,27 @@
 //! dropped until the consumer has left the group and come back.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 use tracing::{debug, error, info, warn};
 
 use super::assignment::{self, Assigned, Resolver};
-use super::{Shared, Signals};
+use super::{Shared, Signals, marks};
 use crate::config::Workflow;
+use crate::direct::{Closing, Desk, Opening, Parcel};
 use crate::event::CursorId;
 use crate::observe::chain;
 use crate::outbox::append::Holding;
 use crate::outbox::cursor;
+use crate::outbox::direct::{self, Reached};
 
 /// A rebalance waits this long for Postgres; the group waits with it.
 const TAKE_LIMIT: Duration = Duration::from_secs(20);
@@ -44,6 +46,8 @@ pub struct Partition {
     /// The record at this offset was being read alone when the process died.
     pub convicted: Option<i64>,
     pub deaths: i32,
+    /// Which era its marks in Kafka are of.
+    pub mark_era: i64,
 }
 
 /// Why reading cannot go on as it is.
@@ -61,6 +65,8 @@ pub struct Context {
     pub signals: Signals,
     pub partitions: Mutex<HashMap<(String, i32), Partition>>,
     pub trouble: Mutex<Option<Trouble>>,
+    /// An offset was not committed: all are told again.
+    pub untold: AtomicBool,
 }
 
 impl Context {
@@ -71,6 +77,7 @@ impl Context {
             signals: signals.clone(),
             partitions: Mutex::default(),
             trouble: Mutex::default(),
+            untold: AtomicBool::new(false),
         }
     }
 
@@ -145,7 +152,11 @@ impl Context {
                 self.set_trouble(Trouble::Rejoin);
             }
         }
-        for Assigned { holding, taken } in assigned {
+        for Assigned { holding, taken, spilled } in assigned {
+            if let Some(desk) = &self.signals.direct {
+                let (holding, from, generation) = (Arc::clone(&holding), taken.next_offset, taken.generation);
+                let _ = desk.send(Parcel::Open(Opening { holding, from, generation, spilled }));
+            }
             let key = (holding.origin.topic.to_string(), holding.origin.partition);
             self.shared.watched.hold(&self.workflow.id, &holding);
             debug!(
@@ -164,6 +175,7 @@ impl Context {
                     alone_until: (taken.taken_times >= 3).then_some(taken.next_offset),
                     convicted: suspected.then_some(taken.next_offset),
                     deaths: taken.taken_times - 1,
+                    mark_era: taken.mark_era,
                 },
             );
         }
@@ -179,8 +191,10 @@ impl Context {
             keys.filter_map(|key| held.remove(&key)).collect()
         };
         // A member that was put out of its group no longer has the time, nor the right.
-        if !consumer.assignment_lost() {
-            wait_until_stored(&removed);
+        match (&self.signals.direct, consumer.assignment_lost()) {
+            (_, true) => removed.iter().for_each(|partition| partition.holding.lose()),
+            (Some(desk), false) => self.finish_directly(consumer, desk, &removed),
+            (None, false) => wait_until_stored(&removed),
         }
         self.give_up(removed);
         let result = match consumer.rebalance_protocol() {
@@ -192,6 +206,38 @@ impl Context {
             self.set_trouble(Trouble::Rejoin);
         }
         info!(workflow = %self.workflow.id, removed = partitions.count(), "partitions revoked");
+    }
+
+    /// Waits for the requests under way, marks how far that went, and keeps a copy of it.
+    fn finish_directly(&self, consumer: &BaseConsumer<Self>, desk: &Desk, partitions: &[Partition]) {
+        let (finished, all_finished) = std::sync::mpsc::channel();
+        for partition in partitions.iter().filter(|partition| !partition.holding.is_lost()) {
+            let closing = Closing { holding: Arc::clone(&partition.holding), finished: finished.clone() };
+            let _ = desk.send(Parcel::Close(closing));
+        }
+        drop(finished);
+        // Nothing is ever sent: it ends when the last window is dropped. One that is late is read again by the next owner.
+        let _ = all_finished.recv_timeout(self.workflow.endpoint.timeout + DRAIN_LIMIT);
+        let mut list = TopicPartitionList::new();
+        let mut reached = Vec::new();
+        for Partition { holding, mark_era, .. } in partitions.iter().filter(|p| !p.holding.is_lost()) {
+            let (origin, offset) = (&holding.origin, holding.stored_to());
+            marks::add(&mut list, &origin.topic, origin.partition, (&origin.topic_id, *mark_era), offset);
+            reached.push(Reached { cursor: holding.cursor, epoch: holding.epoch, offset });
+        }
+        if reached.is_empty() {
+            return;
+        }
+        if let Err(failure) = consumer.commit(&list, CommitMode::Sync) {
+            warn!(workflow = %self.workflow.id, error = %failure, "offsets could not be marked in Kafka");
+        }
+        let copied = self.shared.runtime.block_on(async {
+            let copy = direct::copy(&self.shared.database, self.shared.process, &reached);
+            tokio::time::timeout(DRAIN_LIMIT, copy).await
+        });
+        if !matches!(copied, Ok(Ok(_))) {
+            warn!(workflow = %self.workflow.id, "no copy of the marked offsets could be kept");
+        }
     }
 
     /// Ends holdings: their batches are dropped from now on, and their cursors are free for others.
@@ -254,7 +300,7 @@ impl ConsumerContext for Context {
 
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         if let Err(failure) = result {
-            // Only the operators' tools read these offsets.
+            self.untold.store(true, Ordering::Release);
             debug!(workflow = %self.workflow.id, error = %failure, "an offset was not committed to Kafka");
         }
     }

@@ -1,19 +1,23 @@
-//! Enters: Kafka. Leaves: batches of one partition's consecutive records, transformed, for the outbox's writer.
+//! Enters: Kafka. Leaves: batches of one partition's consecutive records, transformed, for the outbox's writer, or straight
+//! for the relay where a workflow has the direct path.
 //!
 //! Each workflow has a consumer on a thread of its own, because librdkafka's calls block and its callbacks run inside
 //! them. Start offsets come from the stored cursor, inside the assignment itself. `relay` is never imported here: the
 //! two meet in `outbox`.
 //!
 //! Files in reading order: `consumer` (the loop), `gather` (records into batches), `progress` (offsets told on),
-//! `context` (rebalances), `assignment` (cursor and log), `workers` (transform threads), `watch` and
-//! `watched` (topics that change underneath, lag), `backlog` (how old it is), `settings`, `native` (what the safe crate lacks).
+//! `context` (rebalances), `assignment` (cursor and log), `path` (with or without the outbox), `marks` (offsets in Kafka),
+//! `workers` (transform threads), `watch` and `watched` (topics that change underneath, lag), `backlog` (how old it is),
+//! `settings`, `native` (what the safe crate lacks).
 
 pub mod assignment;
 mod backlog;
 mod consumer;
 mod context;
 mod gather;
+mod marks;
 pub mod native;
+mod path;
 mod progress;
 pub mod settings;
 pub mod watch;
@@ -26,6 +30,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::{Notify, watch as channel};
 
 use crate::config::{Kafka, Workflow};
+use crate::direct::Desk;
 use crate::event::{ProcessId, Standing};
 use crate::outbox::Database;
 use workers::Workers;
@@ -53,6 +58,8 @@ pub struct Signals {
     pub assigned: Arc<Notify>,
     /// Set once the workflow's group was joined, if only with an empty assignment.
     pub joined: Arc<AtomicBool>,
+    /// Where batches go, when the workflow has the direct path.
+    pub direct: Option<Desk>,
     pub stopping: channel::Receiver<bool>,
 }
 

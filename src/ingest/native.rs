@@ -1,4 +1,4 @@
-//! The few calls into librdkafka that the safe crate lacks: header names of any bytes, and the ids of topics.
+//! The few calls into librdkafka that the safe crate lacks: header names and metadata of any bytes, and the ids of topics.
 //!
 //! All `unsafe` of the project is in this file. Every pointer comes from librdkafka and is used while its owner lives.
 #![expect(unsafe_code, reason = "librdkafka's C interface is the only way to topic ids and raw headers")]
@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::time::Duration;
 
+use rdkafka::TopicPartitionList;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::message::BorrowedMessage;
 use rdkafka_sys as sys;
@@ -35,6 +36,34 @@ pub fn headers(message: &BorrowedMessage<'_>) -> Vec<(Vec<u8>, Option<Vec<u8>>)>
         }
     }
     found
+}
+
+/// An offset that a group has committed, with what was committed along.
+pub struct Committed {
+    pub topic: String,
+    pub partition: i32,
+    pub offset: i64,
+    pub metadata: Vec<u8>,
+}
+
+/// The entries of a list. The safe reader panics on metadata that is not UTF-8.
+pub fn committed(list: &TopicPartitionList) -> Vec<Committed> {
+    // SAFETY: the list lives for the call, has `cnt` elements, and each owns its topic's name and its metadata.
+    unsafe {
+        let list = &*list.ptr();
+        let count = usize::try_from(list.cnt).unwrap_or(0);
+        (0..count)
+            .map(|at| {
+                let element = &*list.elems.add(at);
+                let metadata = match element.metadata.is_null() {
+                    true => Vec::new(),
+                    false => std::slice::from_raw_parts(element.metadata.cast::<u8>(), element.metadata_size).to_vec(),
+                };
+                let topic = CStr::from_ptr(element.topic).to_string_lossy().into_owned();
+                Committed { topic, partition: element.partition, offset: element.offset, metadata }
+            })
+            .collect()
+    }
 }
 
 /// A topic as the brokers describe it now.

@@ -1,36 +1,86 @@
 //! How far a consumer is: told to Kafka, and to cursors that no record moves.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
+use tracing::debug;
 
 use super::consumer::Loop;
+use super::context::Partition;
 use super::gather::Gathered;
+use super::marks;
+use crate::observe::chain;
+use crate::outbox::append::Holding;
+use crate::outbox::direct::{self, Reached};
 
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// What is delivered and not marked is sent again after a crash.
+const MARK_EVERY: Duration = Duration::from_millis(200);
+const COPY_EVERY: Duration = Duration::from_secs(10);
 
 impl Loop<'_> {
     pub(super) fn tell_progress(&mut self) {
-        if self.told_at.elapsed() >= TELL_EVERY {
+        let is_direct = self.signals.direct.is_some();
+        if self.told_at.elapsed() >= if is_direct { MARK_EVERY } else { TELL_EVERY } {
             self.told_at = Instant::now();
             self.pass_markers();
             self.commit();
         }
+        if is_direct && self.copied_at.elapsed() >= COPY_EVERY {
+            self.copied_at = Instant::now();
+            self.copy();
+        }
     }
 
-    /// Tells Kafka how far is stored, for the operators' lag tools. Never read back.
+    /// Tells Kafka how far is stored or, without the outbox, delivered. Only the latter is ever read back.
     pub(super) fn commit(&mut self) {
+        if self.consumer.context().untold.swap(false, Ordering::AcqRel) {
+            self.committed.clear();
+        }
         let mut list = TopicPartitionList::new();
         for (key, partition) in self.consumer.context().partitions().iter() {
-            let stored = partition.holding.stored_to();
-            if self.committed.insert(key.clone(), stored) != Some(stored) {
-                let _ = list.add_partition_offset(&key.0, key.1, Offset::Offset(stored));
+            let Partition { holding, mark_era, .. } = partition;
+            let stored = holding.stored_to();
+            if holding.is_lost() || self.committed.insert(key.clone(), stored) == Some(stored) {
+                continue;
+            }
+            match self.signals.direct {
+                Some(_) => marks::add(&mut list, &key.0, key.1, (&holding.origin.topic_id, *mark_era), stored),
+                None => drop(list.add_partition_offset(&key.0, key.1, Offset::Offset(stored))),
             }
         }
         if list.count() > 0 {
             let _ = self.consumer.commit(&list, CommitMode::Async);
         }
+    }
+
+    /// Keeps a copy of the marked offsets, beside the loop: with Postgres away reading goes on.
+    fn copy(&self) {
+        let partitions = self.consumer.context().partitions();
+        let held: Vec<Arc<Holding>> = partitions.values().map(|partition| Arc::clone(&partition.holding)).collect();
+        drop(partitions);
+        let (database, process, id) =
+            (self.shared.database.clone(), self.shared.process, Arc::clone(&self.workflow.id));
+        self.shared.runtime.spawn(async move {
+            let reached = |holding: &Arc<Holding>| Reached {
+                cursor: holding.cursor,
+                epoch: holding.epoch,
+                offset: holding.stored_to(),
+            };
+            let reached: Vec<Reached> = held.iter().filter(|holding| !holding.is_lost()).map(reached).collect();
+            match direct::copy(&database, process, &reached).await {
+                Ok(ours) => {
+                    let lost = held.iter().filter(|holding| !ours.contains(&holding.cursor));
+                    lost.for_each(|holding| holding.lose());
+                }
+                Err(failure) => {
+                    debug!(workflow = %id, error = %chain(&failure), "no copy of the marked offsets could be kept");
+                }
+            }
+        });
     }
 
     /// Moves cursors over the markers that end transactions. They are no records, so without this a topic of

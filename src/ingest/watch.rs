@@ -11,8 +11,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use tracing::debug;
 
 use super::backlog::{Backlog, Unread};
-use super::native;
 use super::watched::Watched;
+use super::{marks, native};
 use crate::config::Kafka;
 use crate::observe::Metrics;
 use crate::outbox::Database;
@@ -32,14 +32,22 @@ pub struct Watch {
     pub stopping: tokio::sync::watch::Receiver<bool>,
 }
 
+/// How the brokers are asked.
+struct Client {
+    plain: BaseConsumer,
+    /// One in the group of each workflow that has the direct path. None ever joins: they ask what is marked.
+    groups: HashMap<Arc<str>, BaseConsumer>,
+}
+
 impl Watch {
     /// Runs on a thread of its own until the process stops.
     pub fn run(self) {
         let Ok(client) = super::settings::client(&self.kafka).create::<BaseConsumer>() else { return };
+        let mut client = Client { plain: client, groups: HashMap::new() };
         let Ok(mut backlog) = Backlog::new(&self.kafka) else { return };
         while !*self.stopping.borrow() {
             for workflow in &self.workflows {
-                self.look_at(&client, &mut backlog, workflow);
+                self.look_at(&mut client, &mut backlog, workflow);
             }
             let mut slept = Duration::ZERO;
             while slept < EVERY && !*self.stopping.borrow() {
@@ -49,8 +57,8 @@ impl Watch {
         }
     }
 
-    fn look_at(&self, client: &BaseConsumer, backlog: &mut Backlog, workflow: &Arc<str>) {
-        let Some(cursors) = self.cursors(workflow) else {
+    fn look_at(&self, client: &mut Client, backlog: &mut Backlog, workflow: &Arc<str>) {
+        let Some(cursors) = self.cursors(client, workflow) else {
             self.forget(workflow);
             return;
         };
@@ -61,7 +69,7 @@ impl Watch {
             return;
         }
         let names: Vec<String> = names.into_iter().collect();
-        let described = native::describe_topics(client.client(), &names, ASK_KAFKA).unwrap_or_else(|error| {
+        let described = native::describe_topics(client.plain.client(), &names, ASK_KAFKA).unwrap_or_else(|error| {
             debug!(%error, "topics could not be described");
             HashMap::new()
         });
@@ -69,14 +77,31 @@ impl Watch {
         // A cursor of a topic's earlier incarnation lags behind nothing.
         let is_current = |cursor: &CursorOffset| described.get(&cursor.topic).is_none_or(|t| t.id == cursor.topic_id);
         let current: Vec<CursorOffset> = cursors.into_iter().filter(is_current).collect();
-        match self.measure_lag(client, workflow, &current) {
-            Some(unread) => self.measure_age(backlog, workflow, &unread, &names),
+        match self.measure_lag(&client.plain, workflow, &current) {
+            Some(unread) => self.measure_age(client, backlog, workflow, (&unread, &names)),
             None => self.forget_age(workflow),
         }
     }
 
-    fn cursors(&self, workflow: &Arc<str>) -> Option<Vec<CursorOffset>> {
-        self.runtime.block_on(gauges::offsets(&self.database, workflow, &self.cluster)).ok()
+    /// Where the workflow's cursors stand; without the outbox, as far as is marked in Kafka.
+    fn cursors(&self, client: &mut Client, workflow: &Arc<str>) -> Option<Vec<CursorOffset>> {
+        let mut cursors = self.runtime.block_on(gauges::offsets(&self.database, workflow, &self.cluster)).ok()?;
+        let direct: Vec<(String, i32)> =
+            cursors.iter().filter(|cursor| cursor.direct).map(|c| (c.topic.clone(), c.partition)).collect();
+        if direct.is_empty() {
+            return Some(cursors);
+        }
+        if !client.groups.contains_key(workflow) {
+            let group: BaseConsumer = super::settings::consumer(&self.kafka, workflow).create().ok()?;
+            client.groups.insert(Arc::clone(workflow), group);
+        }
+        let marked = marks::fetch(client.groups.get(workflow)?, direct, ASK_KAFKA).ok()?;
+        for cursor in cursors.iter_mut().filter(|cursor| cursor.direct) {
+            let mark = marked.get(&(cursor.topic.clone(), cursor.partition));
+            let own = mark.filter(|mark| mark.topic_id == cursor.topic_id && mark.era == cursor.mark_era);
+            cursor.next_offset = own.map_or(cursor.next_offset, |mark| mark.offset.max(cursor.next_offset));
+        }
+        Some(cursors)
     }
 
     /// Answers the cursors that lag; nothing when a log could not be asked. Absent rather than stale.
@@ -111,10 +136,16 @@ impl Watch {
     }
 
     /// How old the oldest record is that waits in Kafka, and how long until Kafka deletes it.
-    fn measure_age(&self, backlog: &mut Backlog, workflow: &Arc<str>, unread: &[Unread], topics: &[String]) {
+    fn measure_age(
+        &self,
+        client: &mut Client,
+        backlog: &mut Backlog,
+        workflow: &Arc<str>,
+        (unread, topics): (&[Unread], &[String]),
+    ) {
         let first = backlog.look(unread);
         // What was stored while we looked does not wait in Kafka any more.
-        let Some(cursors) = self.cursors(workflow) else { return self.forget_age(workflow) };
+        let Some(cursors) = self.cursors(client, workflow) else { return self.forget_age(workflow) };
         let waits = |one: &&Unread| cursors.iter().any(|now| now.id == one.cursor && now.next_offset < one.end);
         let now = jiff::Timestamp::now().as_millisecond();
         let mut ages: HashMap<&str, Duration> = topics.iter().map(|topic| (topic.as_str(), Duration::ZERO)).collect();

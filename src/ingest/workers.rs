@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use tracing::error;
 
 use crate::config::OnInvalid;
+use crate::direct::{Desk, Parcel};
 use crate::event::{Reason, Record};
 use crate::observe::Metrics;
 use crate::outbox::append::{Batch, DeadRecord, Holding};
@@ -33,6 +34,8 @@ pub struct Unread {
     pub convicted: Option<i32>,
     /// For a record that is read alone: closed once its suspicion is over. Nothing is stored before that.
     pub cleared: Option<Receiver<()>>,
+    /// Where its events go, without the outbox.
+    pub direct: Option<Desk>,
     pub load: Load,
 }
 
@@ -138,24 +141,26 @@ impl Worker {
             if unread.holding.is_lost() {
                 continue;
             }
-            let (holding, next) = (Arc::clone(&unread.holding), unread.next);
+            let (holding, next, direct) = (Arc::clone(&unread.holding), unread.next, unread.direct.clone());
             let (batch, cleared) = self.transform(unread);
             holding.note_transformed(next);
             if let Some(cleared) = cleared {
                 // Nothing is ever sent: it ends when the reader lets go of its side.
                 let _ = cleared.recv();
             }
-            if let Some(batch) = batch
-                && self.writer.blocking_send(batch).is_err()
-            {
-                return;
+            let Some(batch) = batch else { continue };
+            match direct {
+                // A dispatcher that is gone has given the partition up: its records are read again.
+                Some(desk) => drop(desk.send(Parcel::Batch(batch))),
+                None if self.writer.blocking_send(batch).is_err() => return,
+                None => {}
             }
         }
     }
 
     /// No batch, when the workflow must halt at one of the records: those before it are read again then.
     fn transform(&mut self, unread: Unread) -> (Option<Batch>, Option<Receiver<()>>) {
-        let Unread { holding, expected, next, records, mut convicted, cleared, load } = unread;
+        let Unread { holding, expected, next, records, mut convicted, cleared, load, .. } = unread;
         let mut batch = Batch {
             expected,
             next,

@@ -50,6 +50,7 @@ pub struct Metrics {
     late_acks: IntCounterVec,
     fenced_writes: IntCounterVec,
     in_flight: IntGaugeVec,
+    circuit: IntGaugeVec,
     latency: HistogramVec,
     stages: HistogramVec,
     /// Age of the oldest event that is due and undelivered.
@@ -84,6 +85,7 @@ pub struct WorkflowMetrics {
     pub late_acks: IntCounter,
     pub fenced_writes: IntCounter,
     pub in_flight: IntGauge,
+    pub circuit: IntGauge,
     pub latency: prometheus::Histogram,
     pub ingest_stage: prometheus::Histogram,
     pub queue_stage: prometheus::Histogram,
@@ -137,6 +139,7 @@ impl Metrics {
             late_acks: make.counters("oncebox_late_acks_total", "Deliveries answered after their lease ran out."),
             fenced_writes: make.counters("oncebox_fenced_writes_total", "Writes of a stale owner that were refused."),
             in_flight: make.gauges("oncebox_in_flight", "Requests under way.", &["workflow"]),
+            circuit: make.gauges("oncebox_circuit_state", "0 closed, 1 half-open, 2 open.", &["workflow"]),
             latency: make.histograms("oncebox_delivery_latency_seconds", "Record timestamp to 2xx.", &["workflow"]),
             stages: make.histograms("oncebox_stage_seconds", "Time in a stage.", &["workflow", "stage"]),
             delivery_lag: make.float_gauges(
@@ -209,6 +212,7 @@ impl Metrics {
             late_acks: counter(&self.late_acks),
             fenced_writes: counter(&self.fenced_writes),
             in_flight: self.in_flight.with_label_values(labels),
+            circuit: self.circuit.with_label_values(labels),
             latency: self.latency.with_label_values(labels),
             ingest_stage: stage(ingest),
             queue_stage: stage(queue),

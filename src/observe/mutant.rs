@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No other build has this file.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 12] = [
+const IN_SQL: [(&str, &str, &str); 15] = [
     (
         "no-compare-and-swap",
         "c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected",
@@ -49,6 +49,21 @@ const IN_SQL: [(&str, &str, &str); 12] = [
         "repeats-not-suppressed",
         "e.fingerprint is not null and fresh.cursor is null as suppressed",
         "e.fingerprint is null and fresh.cursor is not null as suppressed",
+    ),
+    (
+        "spill-under-any-epoch",
+        "join locked on locked.id = e.cursor and locked.owner_epoch = e.epoch",
+        "join locked on locked.id = e.cursor",
+    ),
+    (
+        "marks-of-any-era",
+        "where c.id = locked.id and c.direct and c.mark_era = mark.era and c.next_offset < mark.marked",
+        "where c.id = locked.id and c.direct and c.next_offset < mark.marked",
+    ),
+    (
+        "copies-after-a-failover",
+        "c.owner = $4 and c.owner_epoch = mine.epoch\n       and c.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
+        "c.owner = $4 and c.owner_epoch = mine.epoch",
     ),
     (
         "done-twice",

@@ -11,19 +11,25 @@ pub enum Right {
     Range { epoch: i64 },
     /// A leased retry.
     Retry { fence: i64 },
+    /// A first attempt of the direct path, by the cursor's owner.
+    Direct { epoch: i64 },
 }
 
 impl Right {
     /// What the `oncebox-fence` header says: it never falls for a key.
     pub fn fence(self) -> i64 {
         match self {
-            Self::Range { epoch } => epoch,
+            Self::Range { epoch } | Self::Direct { epoch } => epoch,
             Self::Retry { fence } => fence,
         }
     }
 
     pub fn is_retry(self) -> bool {
         matches!(self, Self::Retry { .. })
+    }
+
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::Direct { .. })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The stored cursor is the truth. A process takes it on assignment and gets an epoch; every later write names both.
 
-use super::sql::{int4s, int8, int8s, text, uuid};
+use super::sql::{boolean, int4s, int8, int8s, text, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, ProcessId};
 
@@ -19,6 +19,8 @@ pub struct Taken {
     pub suspect_offset: Option<i64>,
     /// How often it was being read alone when the process died.
     pub suspect_times: i32,
+    /// Which marks in Kafka are its own.
+    pub mark_era: i64,
 }
 
 /// A stored cursor, as far as assignment needs it.
@@ -28,6 +30,11 @@ pub struct Known {
     pub topic_id: String,
     pub partition: i32,
     pub next_offset: i64,
+    /// Read without the outbox so far.
+    pub direct: bool,
+    pub mark_era: i64,
+    /// The database may have lost commits since the offset was written.
+    pub failed_over: bool,
 }
 
 /// Where a partition starts.
@@ -45,6 +52,8 @@ pub struct TopicName<'a> {
     pub cluster: &'a str,
     pub topic: &'a str,
     pub topic_id: &'a str,
+    /// Read without the outbox.
+    pub direct: bool,
 }
 
 /// Stores where partitions start; a cursor that exists stays as it is.
@@ -60,6 +69,7 @@ pub async fn add(database: &Database, name: TopicName<'_>, starts: &[Start]) -> 
         text(&name.topic_id),
         int4s(&partitions),
         int8s(&offsets),
+        boolean(&name.direct),
     ];
     database.query(Purpose::Admin, include_str!("../../sql/ingest/add_cursors.sql"), &parameters).await?;
     Ok(())
@@ -76,6 +86,9 @@ pub async fn of_topic(database: &Database, workflow: &str, cluster: &str, topic:
             topic_id: row.get("topic_id"),
             partition: row.get("partition"),
             next_offset: row.get("next_offset"),
+            direct: row.get("direct"),
+            mark_era: row.get("mark_era"),
+            failed_over: row.get("failed_over"),
         })
         .collect())
 }
@@ -101,6 +114,7 @@ pub async fn take(database: &Database, ids: &[CursorId], process: ProcessId) -> 
             taken_times: row.get("taken_times"),
             suspect_offset: row.get("suspect_offset"),
             suspect_times: row.get("suspect_times"),
+            mark_era: row.get("mark_era"),
         })
         .collect())
 }

@@ -46,11 +46,11 @@ impl Next {
         }
     }
 
-    fn seconds(self) -> f64 {
+    pub(super) fn seconds(self) -> f64 {
         self.due_in().unwrap_or_default().as_secs_f64()
     }
 
-    fn is_in_doubt(self) -> bool {
+    pub(super) fn is_in_doubt(self) -> bool {
         match self {
             Self::Again { .. } => false,
             Self::InDoubt { .. } | Self::Held => true,
@@ -58,7 +58,7 @@ impl Next {
     }
 
     /// Why it is held, if it is.
-    fn held(self) -> Option<&'static str> {
+    pub(super) fn held(self) -> Option<&'static str> {
         match self {
             Self::Again { .. } | Self::InDoubt { .. } => None,
             Self::Held => Some("in_doubt"),

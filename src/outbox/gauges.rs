@@ -63,6 +63,9 @@ pub struct CursorOffset {
     pub topic_id: String,
     pub partition: i32,
     pub next_offset: i64,
+    /// Read without the outbox: the offset is a copy of what is marked in Kafka.
+    pub direct: bool,
+    pub mark_era: i64,
 }
 
 pub async fn offsets(database: &Database, workflow: &str, cluster: &str) -> Result<Vec<CursorOffset>, Error> {
@@ -77,6 +80,8 @@ pub async fn offsets(database: &Database, workflow: &str, cluster: &str) -> Resu
             topic_id: row.get("topic_id"),
             partition: row.get("partition"),
             next_offset: row.get("next_offset"),
+            direct: row.get("direct"),
+            mark_era: row.get("mark_era"),
         })
         .collect())
 }

@@ -1,8 +1,9 @@
 //! What was decided about a workflow: whether it sends, whether it reads. Durable, the same for all processes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use super::sql::{boolean, int8, text, texts};
+use super::sql::{boolean, float8, int8, text, texts};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
 use crate::event::{Standing, WorkflowState};
@@ -74,6 +75,14 @@ pub async fn set(
     let parameters = [text(&workflow), text(&state), text(&reason), text(&who), texts(&from)];
     let file = include_str!("../../sql/admin/set_workflow_state.sql");
     Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
+}
+
+/// Counts the time until now for which a circuit was open as stopped.
+pub async fn account_circuit(database: &Database, workflow: &str, open_for: Duration) -> Result<(), Error> {
+    let seconds = open_for.as_secs_f64();
+    let file = include_str!("../../sql/admin/account_circuit.sql");
+    database.query(Purpose::Admin, file, &[text(&workflow), float8(&seconds)]).await?;
+    Ok(())
 }
 
 pub async fn audit(

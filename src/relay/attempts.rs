@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tracing::{debug, error};
+use tracing::{debug, error, info, warn};
 
+use super::circuit::{self, State};
 use super::dispatcher::{Dispatcher, Message};
 use super::settler::{Delivered, Undelivered};
 use super::slots::Slots;
@@ -16,6 +17,7 @@ use crate::outbox::attempt::{AttemptRecord, EventRef, Right};
 use crate::outbox::failure::{Failure, Next};
 use crate::outbox::park::Death;
 use crate::outbox::settle::Completion;
+use crate::outbox::spill::SpillEnd;
 use crate::outbox::{notify, workflow};
 use crate::send::outcome::{self, Outcome};
 use crate::send::verdict::{self, Judgement, Policy, Suspension, Tries, Verdict};
@@ -46,7 +48,7 @@ impl Dispatcher {
         }
     }
 
-    fn first_may_start(&self) -> bool {
+    pub(super) fn first_may_start(&self) -> bool {
         let retries_wait = self.reserved > 0 || self.next_retry_at <= Instant::now();
         !retries_wait || !self.may_send() || self.slots().first_may_start()
     }
@@ -89,7 +91,7 @@ impl Dispatcher {
         self.first_went = !job.right.is_retry();
         self.retries_in_flight += usize::from(job.right.is_retry());
         self.in_flight += 1;
-        self.unsettled += 1;
+        self.unsettled += usize::from(!job.right.is_direct());
         self.metrics.in_flight.inc();
         let connection = self.idle.pop();
         let (target, template, messages) = (self.target.clone(), self.template.clone(), self.messages.clone());
@@ -115,7 +117,14 @@ impl Dispatcher {
         {
             self.idle.push(connection);
         }
-        let tries = Tries { age: job.tries.age + began.elapsed(), ..job.tries };
+        // While the circuit is open, and for its probes, no attempt counts.
+        let (counts_at_all, is_probe) =
+            (self.circuit.state() == State::Closed, self.circuit.state() == State::HalfOpen);
+        if self.circuit.note(circuit::sign(&attempt.outcome), Instant::now()) {
+            self.circuit_changed();
+        }
+        let counted = job.tries.counted.saturating_sub(u32::from(!counts_at_all));
+        let tries = Tries { age: job.tries.age + began.elapsed(), counted, ..job.tries };
         let job = Job { tries, ..job };
         let answers = &self.workflow.endpoint.answers;
         let label = outcome::label(&attempt.outcome, answers);
@@ -150,14 +159,16 @@ impl Dispatcher {
             ago: began.elapsed(),
         };
         match verdict {
+            Verdict::Delivered if job.right.is_direct() => self.delivered_directly(&job),
             Verdict::Delivered => self.delivered(&job, status),
+            Verdict::Retry { .. } if job.right.is_direct() && is_probe => self.puts_back(job),
             Verdict::Retry { after, counts } => {
-                let counted = if counts { tries.counted } else { tries.counted.saturating_sub(1) };
+                let counted = if counts || !counts_at_all { tries.counted } else { tries.counted.saturating_sub(1) };
                 let next = if in_doubt { Next::InDoubt { after } } else { Next::Again { after } };
-                self.waits(&job, counted, next, Some(record));
+                self.waits(job, counted, next, Some(record));
             }
-            Verdict::Held => self.waits(&job, tries.counted, Next::Held, Some(record)),
-            Verdict::Dead(reason) => self.dies(&job, reason, Some(record)),
+            Verdict::Held => self.waits(job, tries.counted, Next::Held, Some(record)),
+            Verdict::Dead(reason) => self.dies(job, reason, Some(record)),
         }
         if let Some(suspension) = suspends {
             self.suspend(suspension, error);
@@ -188,7 +199,10 @@ impl Dispatcher {
     }
 
     /// Has it written down that the event waits, and for what.
-    pub(super) fn waits(&self, job: &Job, counted: u32, next: Next, attempt: Option<AttemptRecord>) {
+    pub(super) fn waits(&mut self, job: Job, counted: u32, next: Next, attempt: Option<AttemptRecord>) {
+        if let (Right::Direct { .. }, Some(attempt)) = (job.right, &attempt) {
+            return self.spills(job, counted, SpillEnd::Waits(next), attempt.clone());
+        }
         let failure = Failure {
             event: EventRef::from(&job.event),
             workflow: self.workflow.id.clone(),
@@ -201,7 +215,11 @@ impl Dispatcher {
         self.shared.settler.undelivered(Undelivered::Waits(failure, self.reply.clone()));
     }
 
-    pub(super) fn dies(&self, job: &Job, reason: Reason, attempt: Option<AttemptRecord>) {
+    pub(super) fn dies(&mut self, job: Job, reason: Reason, attempt: Option<AttemptRecord>) {
+        if let (Right::Direct { .. }, Some(attempt)) = (job.right, &attempt) {
+            let lease = self.workflow.delivery.lease.as_secs_f64();
+            return self.spills(job, 1, SpillEnd::Dies { reason, lease }, attempt.clone());
+        }
         let death = Death {
             event: EventRef::from(&job.event),
             workflow: self.workflow.id.clone(),
@@ -211,6 +229,14 @@ impl Dispatcher {
             attempt,
         };
         self.shared.settler.undelivered(Undelivered::Dies(death, self.reply.clone()));
+    }
+
+    fn circuit_changed(&self) {
+        self.show_circuit();
+        match self.circuit.state() {
+            State::Open => warn!(workflow = %self.workflow.id, "the circuit is open: the endpoint only fails"),
+            State::HalfOpen | State::Closed => info!(workflow = %self.workflow.id, "the circuit is closed again"),
+        }
     }
 
     /// Stops sending here at once, and for every process as soon as it is written.
@@ -238,7 +264,7 @@ impl Dispatcher {
     }
 }
 
-fn seconds_since(millis: i64) -> f64 {
+pub(super) fn seconds_since(millis: i64) -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     (now - millis as f64 / 1000.0).max(0.0)
 }

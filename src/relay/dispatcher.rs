@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::attempts::Finished;
+use super::circuit::{Circuit, State};
+use super::direct::Key;
 use super::retries::Asked;
 use super::settler::{Committed, Reply};
 use super::window::Window;
 use super::{Shared, Signals};
 use crate::config::Workflow;
+use crate::direct::Parcel;
+use crate::direct::window::Window as DirectWindow;
 use crate::event::{CursorId, Place, Standing};
 use crate::observe::WorkflowMetrics;
 use crate::outbox::attempt::Right;
@@ -35,8 +39,16 @@ pub(super) enum Message {
     Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
     Released { cursor: CursorId, epoch: i64 },
     Waiting { cursor: CursorId, epoch: i64, slots: usize, claim: Option<Claim> },
-    Retries { slots: usize, retries: Vec<Retry>, put_away: PutAway, next_due: Option<Duration> },
+    Retries { slots: usize, found: Option<Claimed> },
     Asked(Box<Asked>),
+    CircuitAccounted,
+}
+
+/// What a claim of retries came to.
+pub(super) struct Claimed {
+    pub retries: Vec<Retry>,
+    pub put_away: PutAway,
+    pub next_due: Option<Duration>,
 }
 
 pub(super) struct Dispatcher {
@@ -56,6 +68,13 @@ pub(super) struct Dispatcher {
     /// Cursors with queued events, in turn, each once.
     pub turns: VecDeque<CursorId>,
     pub has_room: Arc<AtomicBool>,
+    /// Partitions of the direct path.
+    pub direct: HashMap<Key, DirectWindow>,
+    /// Those with queued events, in turn, each once.
+    pub direct_turns: VecDeque<Key>,
+    /// Events of the direct path that failed and are not stored yet.
+    pub storing: usize,
+    pub circuit: Circuit,
 
     /// Requests under way.
     pub in_flight: usize,
@@ -73,6 +92,8 @@ pub(super) struct Dispatcher {
     pub reserved_for_firsts: usize,
     pub idle: Vec<Connection>,
     pub next_retry_at: Instant,
+    /// The last claim of retries failed: until Postgres answers again no slot is kept for one.
+    pub claims_fail: bool,
     next_look_at: Instant,
     next_beat_at: Instant,
     pub looking: bool,
@@ -110,6 +131,10 @@ impl Dispatcher {
             windows: HashMap::new(),
             turns: VecDeque::new(),
             has_room: Arc::new(AtomicBool::new(true)),
+            direct: HashMap::new(),
+            direct_turns: VecDeque::new(),
+            storing: 0,
+            circuit: Circuit::new(workflow.delivery.circuit, now),
             in_flight: 0,
             unsettled: 0,
             retries_in_flight: 0,
@@ -119,6 +144,7 @@ impl Dispatcher {
             reserved_for_firsts: 0,
             idle: Vec::new(),
             next_retry_at: now,
+            claims_fail: false,
             next_look_at: now,
             next_beat_at: now,
             looking: false,
@@ -138,15 +164,18 @@ impl Dispatcher {
         let mut inbox = self.inbox.take().expect("run is called once");
         let mut news = self.news_inbox.take().expect("run is called once");
         let mut committed = self.committed_inbox.take().expect("run is called once");
+        let mut parcels = signals.parcels.take();
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut messages, mut tidings, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        let mut received = Vec::new();
         loop {
             let wake = self.next_wake();
             tokio::select! {
                 _ = inbox.recv_many(&mut messages, 256) => messages.drain(..).for_each(|m| self.take_in(m)),
                 _ = news.recv_many(&mut tidings, 64) => tidings.drain(..).for_each(|n| self.hear(n)),
                 _ = committed.recv_many(&mut settled, 1024) => settled.drain(..).for_each(|c| self.settled(c)),
+                _ = receive(&mut parcels, &mut received) => received.drain(..).for_each(|p| self.receive(p)),
                 _ = poll.tick() => {}
                 () = tokio::time::sleep_until(wake.into()) => {}
                 () = signals.assigned.notified() => self.next_look_at = Instant::now(),
@@ -155,7 +184,8 @@ impl Dispatcher {
                 Ok(()) = signals.stopping.changed(), if !self.stopping => self.stop(),
             }
             self.work();
-            let idle = self.windows.is_empty() && self.unsettled == 0 && self.reserved == 0 && !self.looking;
+            let idle = self.windows.is_empty() && self.direct.is_empty() && self.unsettled == 0 && self.storing == 0;
+            let idle = idle && self.reserved == 0 && !self.looking;
             if self.stopping && idle {
                 return;
             }
@@ -173,10 +203,13 @@ impl Dispatcher {
             self.next_look_at = now + POLL;
             self.look_for_deliveries();
         }
+        self.follow_circuit(now);
         self.claim_retries(now);
         self.claim_waiting();
         self.start_attempts();
+        self.start_direct();
         self.let_go();
+        self.drop_spent();
         let (events, bytes) = self.ahead();
         let room = events < self.most_ahead() && bytes < MOST_BYTES_AHEAD;
         // An append claims what it stores ahead of its turn.
@@ -201,11 +234,14 @@ impl Dispatcher {
     }
 
     pub fn may_send(&self) -> bool {
-        self.state.sends() && !self.workflow.paused && !self.stopping
+        self.state.sends() && !self.workflow.paused && !self.stopping && self.circuit.state() != State::Open
     }
 
-    /// This process's share of the workflow's concurrency.
+    /// This process's share of the workflow's concurrency; one, while it is to be seen whether the endpoint lives.
     pub fn concurrency(&self) -> usize {
+        if self.circuit.state() != State::Closed {
+            return 1;
+        }
         let owners = self.owners.load(Ordering::Relaxed).max(1);
         (self.workflow.delivery.concurrency / owners).max(1)
     }
@@ -231,11 +267,12 @@ impl Dispatcher {
                 self.reserved_for_firsts -= slots;
                 self.claimed(cursor, epoch, claim);
             }
-            Message::Retries { slots, retries, put_away, next_due } => {
-                self.put_away(put_away);
-                self.retries_claimed(slots, retries, next_due);
-            }
+            Message::Retries { slots, found } => self.retries_claimed(slots, found),
             Message::Asked(asked) => self.asked(*asked),
+            Message::CircuitAccounted => {
+                self.circuit.half_open();
+                self.show_circuit();
+            }
         }
     }
 
@@ -270,9 +307,19 @@ impl Dispatcher {
         }
     }
 
+    pub fn show_circuit(&self) {
+        self.metrics.circuit.set(self.circuit.state().number());
+    }
+
     fn settled(&mut self, committed: Committed) {
-        self.unsettled = self.unsettled.saturating_sub(1);
+        if !committed.right.is_direct() {
+            self.unsettled = self.unsettled.saturating_sub(1);
+        }
         match committed.right {
+            Right::Direct { epoch } => {
+                self.storing -= 1;
+                self.passed(committed.place, epoch, committed.is_written);
+            }
             Right::Range { epoch } => {
                 let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
                 if let Some(window) = window {
@@ -293,5 +340,13 @@ impl Dispatcher {
         self.stopping = true;
         let cursors: Vec<CursorId> = self.windows.keys().copied().collect();
         cursors.into_iter().for_each(|cursor| self.release(cursor));
+    }
+}
+
+/// What came from the consumer, if the workflow has the direct path and its consumer is still there.
+async fn receive(parcels: &mut Option<UnboundedReceiver<Parcel>>, received: &mut Vec<Parcel>) {
+    let Some(open) = parcels else { return std::future::pending().await };
+    if open.recv_many(received, 64).await == 0 {
+        *parcels = None;
     }
 }

@@ -5,22 +5,28 @@
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `ownership` (taking, keeping,
 //! giving back), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
-//! next), `settler` (writing outcomes down).
+//! next), `circuit` (whether the endpoint is left alone), `settler` (writing outcomes down); for the path without
+//! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
 mod attempts;
+mod circuit;
+mod direct;
 mod dispatcher;
 mod ownership;
 mod retries;
 pub mod settler;
 mod slots;
+mod spiller;
 pub mod window;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{broadcast, watch};
 
 use crate::config::Workflow;
+use crate::direct::Parcel;
 use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
@@ -53,6 +59,8 @@ pub struct Signals {
     pub assigned: Arc<tokio::sync::Notify>,
     /// Notices from other processes.
     pub heard: broadcast::Receiver<String>,
+    /// What the consumer read, where the workflow has the direct path.
+    pub parcels: Option<UnboundedReceiver<Parcel>>,
     /// True once the process is to end.
     pub stopping: watch::Receiver<bool>,
 }

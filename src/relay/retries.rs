@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::attempts::Job;
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::{Claimed, Dispatcher, Message};
 use crate::config::InDoubt;
 use crate::event::Reason;
 use crate::observe::chain;
@@ -34,7 +34,12 @@ impl Dispatcher {
         if !self.may_send() || self.reserved > 0 || now < self.next_retry_at {
             return;
         }
-        let firsts_wait = self.windows.values().any(|window| window.has_queued() || window.may_wait);
+        if self.claims_fail {
+            self.next_retry_at = now + LOOK_FOR_RETRIES;
+            return self.ask_postgres();
+        }
+        let firsts_wait =
+            self.direct_waits() || self.windows.values().any(|window| window.has_queued() || window.may_wait);
         let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
             _ if !firsts_wait => 0,
             // What is claimed must start.
@@ -66,19 +71,30 @@ impl Dispatcher {
                 Ok(_) => Some(Duration::ZERO),
                 Err(_) => None,
             };
-            let retries = claimed.unwrap_or_else(|error| {
+            let claimed = claimed.map_err(|error| {
                 warn!(workflow = %workflow.id, error = %chain(&error), "claiming retries failed");
-                Vec::new()
             });
             crate::failpoint!("claim.after");
             if claimed_any {
                 crate::failpoint!("claim.retries");
             }
-            let _ = messages.send(Message::Retries { slots, retries, put_away, next_due });
+            let found = claimed.ok().map(|retries| Claimed { retries, put_away, next_due });
+            let _ = messages.send(Message::Retries { slots, found });
         });
     }
 
-    pub(super) fn put_away(&self, put_away: PutAway) {
+    /// Finds out whether Postgres answers again, without keeping a slot for it.
+    fn ask_postgres(&self) {
+        let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
+        tokio::spawn(async move {
+            if let Ok(next_due) = claim::next_due(&database, &id).await {
+                let found = Claimed { retries: Vec::new(), put_away: PutAway::default(), next_due };
+                let _ = messages.send(Message::Retries { slots: 0, found: Some(found) });
+            }
+        });
+    }
+
+    fn put_away(&self, put_away: PutAway) {
         let PutAway { held, ended, expired } = put_away;
         self.metrics.dead_lettered(Reason::InDoubt).inc_by(ended);
         self.metrics.leases_expired.inc_by(expired);
@@ -88,8 +104,11 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn retries_claimed(&mut self, slots: usize, retries: Vec<Retry>, next_due: Option<Duration>) {
+    pub(super) fn retries_claimed(&mut self, slots: usize, found: Option<Claimed>) {
         self.reserved = self.reserved.saturating_sub(slots);
+        self.claims_fail = found.is_none();
+        let Some(Claimed { retries, put_away, next_due }) = found else { return };
+        self.put_away(put_away);
         if let Some(due) = next_due {
             self.next_retry_at = Instant::now() + due.min(LONGEST_SLEEP);
         }
@@ -136,7 +155,7 @@ impl Dispatcher {
     fn give_up(&mut self, mut job: Job, reason: Reason) {
         self.unsettled += 1;
         job.tries.sends = job.tries.sends.saturating_sub(1);
-        self.dies(&job, reason, None);
+        self.dies(job, reason, None);
     }
 
     /// Asks the endpoint whether it has processed the event. A question is a request like any other: it takes a slot.
@@ -188,6 +207,6 @@ impl Dispatcher {
         self.unsettled += 1;
         job.tries.sends = job.tries.sends.saturating_sub(1);
         let counted = job.tries.counted.saturating_sub(1);
-        self.waits(&job, counted, next, None);
+        self.waits(job, counted, next, None);
     }
 }

@@ -17,6 +17,7 @@ use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::park::{self, Death, Parked};
 use crate::outbox::settle::{self, Completion, Settled};
+use crate::outbox::spill::{Burial, Spill};
 use crate::outbox::{Database, Error, notify};
 
 const MOST_AT_ONCE: usize = 1_000;
@@ -28,6 +29,8 @@ pub struct Committed {
     pub right: Right,
     /// How long until the event is due again, if it is.
     pub due_in: Option<Duration>,
+    /// Whether anything was: not when another process holds it by now.
+    pub is_written: bool,
 }
 
 pub type Reply = UnboundedSender<Committed>;
@@ -42,6 +45,9 @@ pub struct Delivered {
 pub enum Undelivered {
     Waits(Failure, Reply),
     Dies(Death, Reply),
+    /// Of the direct path.
+    Spills(Box<Spill>, Reply),
+    Buries(Burial, Reply),
 }
 
 /// The senders of both queues. Cheap to clone.
@@ -51,10 +57,10 @@ pub struct Settler {
     undelivered: UnboundedSender<Undelivered>,
 }
 
-struct Desk {
-    database: Database,
-    process: ProcessId,
-    metrics: Arc<Metrics>,
+pub(super) struct Desk {
+    pub(super) database: Database,
+    pub(super) process: ProcessId,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Settler {
@@ -104,7 +110,7 @@ impl Desk {
                     Some(Settled::AlreadyDone) | None => {}
                 }
                 metrics.settle_stage.observe(item.answered_at.elapsed().as_secs_f64());
-                let committed = Committed { place, right: item.completion.right, due_in: None };
+                let committed = Committed { place, right: item.completion.right, due_in: None, is_written: true };
                 let _ = item.reply.send(committed);
             }
         }
@@ -124,16 +130,22 @@ impl Desk {
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
             self.record(&batch).await;
             let (mut waiting, mut dying) = (Vec::new(), Vec::new());
+            let (mut spilling, mut burying) = (Vec::new(), Vec::new());
             for item in batch.drain(..) {
                 match item {
                     Undelivered::Waits(failure, reply) => waiting.push((failure, reply)),
                     Undelivered::Dies(death, reply) => dying.push((death, reply)),
+                    Undelivered::Spills(spill, reply) => spilling.push((*spill, reply)),
+                    Undelivered::Buries(burial, reply) => burying.push((burial, reply)),
                 }
             }
             self.wait(waiting).await;
             for (death, reply) in dying {
-                self.park(death, reply).await;
+                let committed = self.park(death).await;
+                let _ = reply.send(committed);
             }
+            self.spill(spilling).await;
+            self.bury(burying).await;
         }
     }
 
@@ -147,6 +159,7 @@ impl Desk {
                 Undelivered::Dies(death, _) => {
                     death.attempt.as_ref().map(|attempt| (&death.event, death.sends, death.right, attempt))
                 }
+                Undelivered::Spills(..) | Undelivered::Buries(..) => None,
             });
             failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
         })
@@ -169,11 +182,11 @@ impl Desk {
                 warn!(workflow = %failure.workflow, event = %place, "fenced: a failure came after its lease was lost");
             }
             let due_in = failure.next.due_in().filter(|_| is_written);
-            let _ = reply.send(Committed { place, right: failure.right, due_in });
+            let _ = reply.send(Committed { place, right: failure.right, due_in, is_written });
         }
     }
 
-    async fn park(&self, death: Death, reply: Reply) {
+    pub(super) async fn park(&self, death: Death) -> Committed {
         crate::failpoint!("park.before");
         let parked = until_done("parking an event", || park::park(&self.database, self.process, &death)).await;
         crate::failpoint!("park.after");
@@ -190,12 +203,12 @@ impl Desk {
             Parked::AlreadyDone => {}
             Parked::Fenced => metrics.fenced_writes.inc(),
         }
-        let _ = reply.send(Committed { place, right: death.right, due_in: None });
+        Committed { place, right: death.right, due_in: None, is_written: parked != Parked::Fenced }
     }
 }
 
 /// Tries until it works. An outcome that is not written down would be a repeat, so there is no giving up.
-async fn until_done<T, F: Future<Output = Result<T, Error>>>(what: &str, mut work: impl FnMut() -> F) -> T {
+pub(super) async fn until_done<T, F: Future<Output = Result<T, Error>>>(what: &str, mut work: impl FnMut() -> F) -> T {
     let mut pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(Duration::from_secs(2))

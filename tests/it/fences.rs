@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use oncebox::config::Postgres;
-use oncebox::event::{CursorId, Place, ProcessId, Reason};
+use oncebox::event::{CursorId, Event, Place, ProcessId, Reason, SourcePosition};
 use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{AttemptRecord, EventRef, Right};
+use oncebox::outbox::direct::{self, Mark, Reached};
 use oncebox::outbox::failure::{self, Failure, Next};
 use oncebox::outbox::park::{self, Death, Parked};
 use oncebox::outbox::settle::{self, Completion, Settled};
+use oncebox::outbox::spill::{self, Spill, SpillEnd};
 
 use crate::support::process::migrated;
 use crate::support::{TestDatabase, services};
@@ -160,4 +162,88 @@ async fn a_late_delivery_counts_once_and_an_end_never_changes() {
     assert_eq!(ended, still);
     assert_eq!(case.test.count("select completed from oncebox.delivery").await, 1);
     assert_eq!(case.test.count("select count(*) from oncebox.dead_letter").await, 0);
+}
+
+/// The same cursor, read without the outbox by `process` under epoch 7, at offset 1.
+async fn direct_case() -> Case {
+    let case = case(false).await;
+    let owned = format!(
+        "update oncebox.cursor set direct = true, owner = '{}', owner_epoch = {FENCE},
+                timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
+        case.process
+    );
+    case.test.execute(&owned).await;
+    case
+}
+
+impl Case {
+    fn failed_directly(&self, epoch: i64) -> Spill {
+        let place = Place { offset: 5, ..self.event.place };
+        let event = Event {
+            place,
+            day: self.event.day,
+            source: SourcePosition { topic: "t".into(), partition: 0, offset: 5 },
+            key: "k5".to_owned(),
+            event_type: "t".to_owned(),
+            content_type: "text/plain".to_owned(),
+            traceparent: None,
+            record_at: None,
+            stored_at: 0,
+            body: "x".into(),
+        };
+        let end = SpillEnd::Waits(Next::Again { after: Duration::from_secs(60) });
+        Spill { event, workflow: "w".into(), version: 1, epoch, counted: 1, end, attempt: self.attempt() }
+    }
+
+    async fn spill(&self, epoch: i64) -> usize {
+        let spills = [self.failed_directly(epoch)];
+        spill::spill(&self.database, self.process, &spills).await.expect("it runs").len()
+    }
+
+    async fn next_offset(&self) -> i64 {
+        self.test.count("select next_offset from oncebox.cursor").await
+    }
+}
+
+#[tokio::test]
+async fn a_direct_failure_is_stored_once_and_only_by_the_partitions_owner() {
+    let case = direct_case().await;
+    assert_eq!(case.spill(FENCE - 1).await, 0);
+    assert_eq!(case.test.count("select count(*) from oncebox.spilled").await, 0);
+    assert_eq!(case.spill(FENCE).await, 1);
+    assert_eq!(case.spill(FENCE).await, 1, "again after a lost reply: durable already");
+    for table in ["spilled", "retry"] {
+        assert_eq!(case.test.count(&format!("select count(*) from oncebox.{table}")).await, 1, "{table}");
+    }
+    assert_eq!(case.test.count("select appended from oncebox.cursor").await, 1);
+    let ahead = direct::spilled_ahead(&case.database, &[CursorId(1)]).await.expect("it runs");
+    assert_eq!(ahead[&CursorId(1)].iter().copied().collect::<Vec<_>>(), [(5, 0)]);
+    case.test.execute("update oncebox.cursor set owner = gen_random_uuid()").await;
+    assert_eq!(case.spill(FENCE).await, 0, "another process owns it");
+}
+
+#[tokio::test]
+async fn a_mark_is_believed_only_of_its_own_era_and_on_a_database_that_kept_all() {
+    let case = direct_case().await;
+    let mark = |offset, era| Mark { cursor: CursorId(1), offset, era };
+    direct::catch_up(&case.database, &[mark(9, 1)]).await.expect("it runs");
+    assert_eq!(case.next_offset().await, 1, "a mark of another era");
+    direct::catch_up(&case.database, &[mark(4, 0)]).await.expect("it runs");
+    assert_eq!(case.next_offset().await, 4);
+    direct::catch_up(&case.database, &[mark(2, 0)]).await.expect("it runs");
+    assert_eq!(case.next_offset().await, 4, "a copy never goes back");
+    let reached = |epoch| Reached { cursor: CursorId(1), epoch, offset: 8 };
+    let copy =
+        async |epoch| direct::copy(&case.database, case.process, &[reached(epoch)]).await.expect("it runs").len();
+    assert_eq!(copy(FENCE - 1).await, 0);
+    assert_eq!(copy(FENCE).await, 1);
+    assert_eq!(case.next_offset().await, 8);
+    case.test.execute("update oncebox.cursor set timeline = '00000000'").await;
+    assert_eq!(copy(FENCE).await, 0, "the database failed over: what was stored since may be gone");
+    direct::catch_up(&case.database, &[mark(20, 0)]).await.expect("it runs");
+    assert_eq!(case.next_offset().await, 8);
+    direct::distrust_marks(&case.database, &[CursorId(1)]).await.expect("it runs");
+    direct::catch_up(&case.database, &[mark(20, 0)]).await.expect("it runs");
+    assert_eq!(case.next_offset().await, 8, "nor later");
+    assert_eq!(copy(FENCE).await, 1);
 }

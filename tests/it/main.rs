@@ -5,6 +5,8 @@ mod at_most_once;
 mod config;
 mod credentials;
 mod deduplication;
+mod direct;
+mod direct_faults;
 mod doubt;
 mod explain;
 mod fences;

@@ -5,11 +5,12 @@
 
 mod at_most_once;
 mod delivery;
+mod direct;
 mod ingest;
 mod outcome;
 pub mod reference;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -153,6 +154,18 @@ impl Case {
         self.meta.workflows.iter().find(|flow| flow.id == id)
     }
 
+    /// The flow that a cursor belongs to.
+    pub fn flow_of(&self, cursor: i64) -> Option<&Flow> {
+        let row = self.rows("cursor").iter().find(|row| row["id"].as_i64() == Some(cursor))?;
+        self.flow(row["workflow"].as_str()?)
+    }
+
+    /// The cursors of flows whose events pass the outbox only when they fail.
+    pub fn direct_cursors(&self) -> HashSet<i64> {
+        let cursors = self.rows("cursor").iter().filter_map(|row| row["id"].as_i64());
+        cursors.filter(|cursor| self.flow_of(*cursor).is_some_and(Flow::is_direct)).collect()
+    }
+
     /// Whether what was committed at this time may have been lost by a failover.
     pub fn may_be_lost(&self, at: i64) -> bool {
         const MARGIN: i64 = 2_000;
@@ -170,6 +183,7 @@ pub fn check(folder: &Path) -> anyhow::Result<(Case, Report)> {
     ingest::check(&case, &mut report);
     delivery::check(&case, &mut report);
     at_most_once::check(&case, &mut report);
+    direct::check(&case, &mut report);
     outcome::check(&case, &mut report);
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)?)?;
     Ok((case, report))
@@ -199,7 +213,7 @@ pub fn summary(case: &Case, report: &Report) -> String {
          violations={}",
         case.meta.seed,
         faults.values().sum::<usize>(),
-        case.rows("outbox").len(),
+        report.figures.get("events").copied().unwrap_or(0.0),
         report.count(&["I1", "ALO-1", "ALO-2"]),
         report.count(&["I2"]),
         report.count(&["D7", "D8", "D9", "I7"]),

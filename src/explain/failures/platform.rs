@@ -147,10 +147,11 @@ pub fn postgres_loses_commits(facts: &Facts<'_>) -> Happening {
     let when = "Postgres fails over and loses its last commits".to_owned();
     let (then, event, sent_again, decided_by) = match (facts.path, facts.doubt) {
         (Path::Direct, _) => (
-            "marked offsets are in Kafka and stay. Failed events that were stored in the lost commits are gone: only \
-             synchronous replication keeps them",
-            Becomes::Lost,
-            Repeat::No,
+            "failed events that were stored in the lost commits are gone with them, so what is marked in Kafka is not \
+             believed any more: within 10s reading goes back to the last copy of the offsets that the server has kept, \
+             and every record since is sent again, with the same keys. Nothing is lost",
+            Becomes::ReadAgain,
+            Repeat::SameKey,
             "/delivery/mechanism",
         ),
         (Path::Outbox, Doubt::Never) => (

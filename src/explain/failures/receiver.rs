@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Failure, Happening};
-use crate::explain::facts::{Doubt, Facts};
+use crate::config::shown::shown_duration;
+use crate::explain::facts::{Doubt, Facts, Path};
 use crate::explain::fate::{self, Becomes, Repeat};
-use crate::explain::schedule;
 use crate::send::outcome::{Outcome, Trouble};
 
 /// What one attempt that ended so does to its event. Nothing for a failure of another kind.
@@ -61,16 +61,21 @@ pub fn one_attempt(failure: Failure, facts: &Facts<'_>) -> Option<Happening> {
 }
 
 pub fn down_for_long(facts: &Facts<'_>) -> Happening {
-    let schedule = schedule::of(facts);
+    let circuit = &facts.workflow.delivery.circuit;
+    let waiting = match facts.path {
+        Path::Outbox => "new events wait in the outbox, up to maxWaiting, and then in Kafka",
+        Path::Direct => "partitions pause and new events wait in Kafka",
+    };
     let then = format!(
-        "{}; new events wait, up to maxWaiting, and then in Kafka. While the circuit is open nothing is sent, no attempt \
-         counts and giveUpAfter stands still",
-        schedule.in_words()
+        "after {} failures in a row the circuit opens: {waiting}; one request every {} tries whether it is back. \
+         Meanwhile no attempt counts and giveUpAfter stands still; then everything goes on",
+        circuit.failures,
+        shown_duration(circuit.open_for)
     );
     Happening {
         when: "the receiver refuses connections for a long time".to_owned(),
         then,
-        event: Becomes::DeadLetter,
+        event: Becomes::Waits,
         sent_again: Repeat::No,
         decided_by: "/delivery/circuitBreaker",
     }

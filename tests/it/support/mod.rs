@@ -5,6 +5,7 @@
 pub mod attempt;
 pub mod embedded;
 pub mod files;
+pub mod gate;
 pub mod kafka;
 pub mod lossy;
 pub mod postgres;

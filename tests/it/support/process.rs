@@ -21,6 +21,8 @@ pub struct Config {
     pub egress: String,
     pub postgres: String,
     pub guarantee: &'static str,
+    /// Off, so to speak, unless a test is about it: many tests have endpoints that only fail.
+    pub circuit: &'static str,
     pub timeout: &'static str,
     pub lease: &'static str,
 }
@@ -44,6 +46,7 @@ impl Config {
             egress: "[127.0.0.0/8]".to_owned(),
             postgres: String::new(),
             guarantee: "exactly-once",
+            circuit: "{failures: 1000000}",
             timeout: "1s",
             lease: "3s",
         }
@@ -73,6 +76,7 @@ workflows:
     delivery:
       guarantee: {guarantee}
       lease: {lease}
+      circuitBreaker: {circuit}
       {delivery}
     {extra}
 "#,
@@ -89,6 +93,7 @@ workflows:
             endpoint = self.endpoint,
             extra = self.extra,
             guarantee = self.guarantee,
+            circuit = self.circuit,
             timeout = self.timeout,
             lease = self.lease,
         )

@@ -1,0 +1,86 @@
+//! Enters: events and records of the direct path that could not be delivered. Leaves: stored ones, and word of each.
+//!
+//! One that is to become a dead letter is stored first, leased to this process, and ended like any other: should the
+//! process die in between, its lease runs out and it is tried again.
+
+use tracing::warn;
+
+use super::settler::{Committed, Desk, Reply, until_done};
+use crate::outbox::attempt::{EventRef, Right};
+use crate::outbox::failure;
+use crate::outbox::park::Death;
+use crate::outbox::spill::{self, Burial, Spill, SpillEnd};
+
+impl Desk {
+    pub(super) async fn spill(&self, batch: Vec<(Spill, Reply)>) {
+        if batch.is_empty() {
+            return;
+        }
+        crate::failpoint!("spill.before");
+        let (mut spills, replies): (Vec<Spill>, Vec<Reply>) = batch.into_iter().unzip();
+        let stored = until_done("storing events", || spill::spill(&self.database, self.process, &spills)).await;
+        crate::failpoint!("spill.after");
+        for spill in &mut spills {
+            if let Some(stored) = stored.get(&spill.event.place) {
+                spill.event.day = stored.day;
+            }
+        }
+        let ours: Vec<&Spill> = spills.iter().filter(|spill| stored.contains_key(&spill.event.place)).collect();
+        self.record_spilled(&ours).await;
+        for (spill, reply) in spills.into_iter().zip(replies) {
+            let place = spill.event.place;
+            let metrics = self.metrics.of(&spill.workflow);
+            let is_written = stored.contains_key(&place);
+            match stored.get(&place) {
+                Some(stored) => metrics.spilled.inc_by(u64::from(stored.fresh)),
+                None => {
+                    metrics.fenced_writes.inc();
+                    warn!(workflow = %spill.workflow, event = %place, "fenced: the partition is another process's by now");
+                }
+            }
+            let due_in = match spill.end {
+                SpillEnd::Waits(next) => next.due_in().filter(|_| is_written),
+                SpillEnd::Dies { .. } => None,
+            };
+            let _ = reply.send(Committed { place, right: Right::Direct { epoch: spill.epoch }, due_in, is_written });
+            if let (SpillEnd::Dies { reason, .. }, true) = (spill.end, is_written) {
+                let right = Right::Retry { fence: spill.epoch };
+                let event = EventRef::from(&spill.event);
+                let death = Death { event, workflow: spill.workflow, right, sends: 1, reason, attempt: None };
+                self.park(death).await;
+            }
+        }
+    }
+
+    /// What the attempts saw, filed under the day that their events are.
+    async fn record_spilled(&self, spills: &[&Spill]) {
+        let events: Vec<EventRef> = spills.iter().map(|spill| EventRef::from(&spill.event)).collect();
+        until_done("recording attempts", || {
+            let attempts = spills.iter().zip(&events).map(|(spill, event)| {
+                let right = Right::Direct { epoch: spill.epoch };
+                (event, 1, right, &spill.attempt)
+            });
+            failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
+        })
+        .await;
+    }
+
+    pub(super) async fn bury(&self, batch: Vec<(Burial, Reply)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let (burials, replies): (Vec<Burial>, Vec<Reply>) = batch.into_iter().unzip();
+        let stored = until_done("storing records", || spill::bury(&self.database, self.process, &burials)).await;
+        for (burial, reply) in burials.into_iter().zip(replies) {
+            let metrics = self.metrics.of(&burial.workflow);
+            let fresh = stored.get(&burial.place).copied();
+            match fresh {
+                Some(true) => metrics.dead_lettered(burial.record.reason).inc(),
+                Some(false) => {}
+                None => metrics.fenced_writes.inc(),
+            }
+            let right = Right::Direct { epoch: burial.epoch };
+            let _ = reply.send(Committed { place: burial.place, right, due_in: None, is_written: fresh.is_some() });
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A way to a server that can be shut: connections break, and new ones are refused, until it is open again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+pub struct Gate {
+    pub address: SocketAddr,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub async fn to(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (open, state) = watch::channel(true);
+        let state = Arc::new(state);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut state = (*state).clone();
+                if !*state.borrow() {
+                    continue;
+                }
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(upstream).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = state.wait_for(|open| !open) => {}
+                    }
+                });
+            }
+        });
+        Self { address, open }
+    }
+
+    pub fn shut(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+}
