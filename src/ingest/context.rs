@@ -11,26 +11,25 @@ use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 use tracing::{debug, error, info, warn};
 
 use super::assignment::{self, Assigned, Resolver};
-use super::{Shared, Signals, marks};
+use super::{Shared, Signals};
 use crate::config::Workflow;
-use crate::direct::{Closing, Desk, Opening, Parcel};
+use crate::direct::{Opening, Parcel};
 use crate::event::CursorId;
 use crate::observe::chain;
 use crate::outbox::append::Holding;
 use crate::outbox::cursor;
-use crate::outbox::direct::{self, Reached};
 
 /// A rebalance waits this long for Postgres; the group waits with it.
 const TAKE_LIMIT: Duration = Duration::from_secs(20);
 /// And this long for what was read of a revoked partition to be stored, so that it is not read twice.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// A partition that this process reads.
 pub struct Partition {
@@ -206,38 +205,6 @@ impl Context {
             self.set_trouble(Trouble::Rejoin);
         }
         info!(workflow = %self.workflow.id, removed = partitions.count(), "partitions revoked");
-    }
-
-    /// Waits for the requests under way, marks how far that went, and keeps a copy of it.
-    fn finish_directly(&self, consumer: &BaseConsumer<Self>, desk: &Desk, partitions: &[Partition]) {
-        let (finished, all_finished) = std::sync::mpsc::channel();
-        for partition in partitions.iter().filter(|partition| !partition.holding.is_lost()) {
-            let closing = Closing { holding: Arc::clone(&partition.holding), finished: finished.clone() };
-            let _ = desk.send(Parcel::Close(closing));
-        }
-        drop(finished);
-        // Nothing is ever sent: it ends when the last window is dropped. One that is late is read again by the next owner.
-        let _ = all_finished.recv_timeout(self.workflow.endpoint.timeout + DRAIN_LIMIT);
-        let mut list = TopicPartitionList::new();
-        let mut reached = Vec::new();
-        for Partition { holding, mark_era, .. } in partitions.iter().filter(|p| !p.holding.is_lost()) {
-            let (origin, offset) = (&holding.origin, holding.stored_to());
-            marks::add(&mut list, &origin.topic, origin.partition, (&origin.topic_id, *mark_era), offset);
-            reached.push(Reached { cursor: holding.cursor, epoch: holding.epoch, offset });
-        }
-        if reached.is_empty() {
-            return;
-        }
-        if let Err(failure) = consumer.commit(&list, CommitMode::Sync) {
-            warn!(workflow = %self.workflow.id, error = %failure, "offsets could not be marked in Kafka");
-        }
-        let copied = self.shared.runtime.block_on(async {
-            let copy = direct::copy(&self.shared.database, self.shared.process, &reached);
-            tokio::time::timeout(DRAIN_LIMIT, copy).await
-        });
-        if !matches!(copied, Ok(Ok(_))) {
-            warn!(workflow = %self.workflow.id, "no copy of the marked offsets could be kept");
-        }
     }
 
     /// Ends holdings: their batches are dropped from now on, and their cursors are free for others.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{CommitMode, Consumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::{Offset, TopicPartitionList};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::consumer::Loop;
-use super::context::Partition;
+use super::context::{Context, DRAIN_LIMIT, Partition};
 use super::gather::Gathered;
 use super::marks;
+use crate::direct::{Closing, Desk, Parcel};
 use crate::observe::chain;
 use crate::outbox::append::Holding;
 use crate::outbox::direct::{self, Reached};
@@ -105,6 +106,40 @@ impl Loop<'_> {
             let expected = std::mem::replace(&mut partition.position, position);
             drop(partitions);
             self.pass_on(&key, Gathered { expected, next: position, records: Vec::new(), bytes: 0 });
+        }
+    }
+}
+
+impl Context {
+    /// Waits for the requests under way, marks how far that went, and keeps a copy of it.
+    pub(super) fn finish_directly(&self, consumer: &BaseConsumer<Self>, desk: &Desk, partitions: &[Partition]) {
+        let (finished, all_finished) = std::sync::mpsc::channel();
+        for partition in partitions.iter().filter(|partition| !partition.holding.is_lost()) {
+            let closing = Closing { holding: Arc::clone(&partition.holding), finished: finished.clone() };
+            let _ = desk.send(Parcel::Close(closing));
+        }
+        drop(finished);
+        // Nothing is ever sent: it ends when the last window is dropped. One that is late is read again by the next owner.
+        let _ = all_finished.recv_timeout(self.workflow.endpoint.timeout + DRAIN_LIMIT);
+        let mut list = TopicPartitionList::new();
+        let mut reached = Vec::new();
+        for Partition { holding, mark_era, .. } in partitions.iter().filter(|p| !p.holding.is_lost()) {
+            let (origin, offset) = (&holding.origin, holding.stored_to());
+            marks::add(&mut list, &origin.topic, origin.partition, (&origin.topic_id, *mark_era), offset);
+            reached.push(Reached { cursor: holding.cursor, epoch: holding.epoch, offset });
+        }
+        if reached.is_empty() {
+            return;
+        }
+        if let Err(failure) = consumer.commit(&list, CommitMode::Sync) {
+            warn!(workflow = %self.workflow.id, error = %failure, "offsets could not be marked in Kafka");
+        }
+        let copied = self.shared.runtime.block_on(async {
+            let copy = direct::copy(&self.shared.database, self.shared.process, &reached);
+            tokio::time::timeout(DRAIN_LIMIT, copy).await
+        });
+        if !matches!(copied, Ok(Ok(_))) {
+            warn!(workflow = %self.workflow.id, "no copy of the marked offsets could be kept");
         }
     }
 }

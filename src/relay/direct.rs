@@ -3,7 +3,7 @@
 //! A delivery is over with its answer: nothing is written. A failure is over when it is stored; until then its partition's
 //! mark stays before it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::debug;
 
@@ -134,19 +134,6 @@ impl Dispatcher {
             window.close(None);
         }
         self.direct.retain(|_, window| !window.is_spent());
-    }
-
-    /// The end of an open circuit's time is put on the workflow's account before anything is tried.
-    pub(super) fn follow_circuit(&mut self, now: Instant) {
-        let Some(open_for) = self.circuit.ends(now) else { return };
-        let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
-        tokio::spawn(async move {
-            let accounted = crate::outbox::workflow::account_circuit(&database, &id, open_for).await;
-            if let Err(error) = accounted {
-                debug!(workflow = %id, error = %crate::observe::chain(&error), "an open circuit was not accounted for");
-            }
-            let _ = messages.send(super::dispatcher::Message::CircuitAccounted);
-        });
     }
 }
 

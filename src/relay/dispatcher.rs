@@ -19,7 +19,6 @@ use crate::direct::Parcel;
 use crate::direct::window::Window as DirectWindow;
 use crate::event::{CursorId, Place, Standing};
 use crate::observe::WorkflowMetrics;
-use crate::outbox::attempt::Right;
 use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
@@ -94,7 +93,7 @@ pub(super) struct Dispatcher {
     pub next_retry_at: Instant,
     /// The last claim of retries failed: until Postgres answers again no slot is kept for one.
     pub claims_fail: bool,
-    next_look_at: Instant,
+    pub next_look_at: Instant,
     next_beat_at: Instant,
     pub looking: bool,
 
@@ -249,90 +248,6 @@ impl Dispatcher {
     /// How far first attempts may be claimed ahead of what is settled.
     pub fn most_ahead(&self) -> usize {
         (4 * self.workflow.delivery.concurrency).max(1_000)
-    }
-
-    fn take_in(&mut self, message: Message) {
-        match message {
-            Message::Finished(finished) => self.finish(*finished),
-            Message::Looked { taken, waiting } => self.looked(taken, &waiting),
-            Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
-            Message::Released { cursor, epoch } => {
-                // Taken anew meanwhile, when the reply was late: that one stays.
-                if self.windows.get(&cursor).is_some_and(|window| window.epoch == epoch) {
-                    self.windows.remove(&cursor);
-                }
-                super::settler::tell(&self.shared.database, &self.workflow.id);
-            }
-            Message::Waiting { cursor, epoch, slots, claim } => {
-                self.reserved_for_firsts -= slots;
-                self.claimed(cursor, epoch, claim);
-            }
-            Message::Retries { slots, found } => self.retries_claimed(slots, found),
-            Message::Asked(asked) => self.asked(*asked),
-            Message::CircuitAccounted => {
-                self.circuit.half_open();
-                self.show_circuit();
-            }
-        }
-    }
-
-    fn hear(&mut self, news: News) {
-        match news {
-            News::HandOff(hand_off) => {
-                let cursor = hand_off.cursor;
-                if let Some(window) = self.windows.get_mut(&cursor) {
-                    let in_turn = window.has_queued();
-                    window.hand_off(hand_off);
-                    if !in_turn && window.has_queued() {
-                        self.turns.push_back(cursor);
-                    }
-                }
-            }
-            News::Waiting(cursor) => {
-                if let Some(window) = self.windows.get_mut(&cursor) {
-                    window.told.store(false, Ordering::Release);
-                    window.may_wait = true;
-                }
-            }
-        }
-    }
-
-    /// A notice may mean waiting events, due retries, or a delivery that was let go.
-    fn heard(&mut self, notice: Option<&str>) {
-        if notice.is_none_or(|workflow| workflow == &*self.workflow.id) {
-            let now = Instant::now();
-            self.next_look_at = now;
-            self.next_retry_at = now;
-            self.windows.values_mut().for_each(|window| window.may_wait = true);
-        }
-    }
-
-    pub fn show_circuit(&self) {
-        self.metrics.circuit.set(self.circuit.state().number());
-    }
-
-    fn settled(&mut self, committed: Committed) {
-        if !committed.right.is_direct() {
-            self.unsettled = self.unsettled.saturating_sub(1);
-        }
-        match committed.right {
-            Right::Direct { epoch } => {
-                self.storing -= 1;
-                self.passed(committed.place, epoch, committed.is_written);
-            }
-            Right::Range { epoch } => {
-                let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
-                if let Some(window) = window {
-                    window.settle(committed.place);
-                }
-            }
-            Right::Retry { .. } => {
-                self.retries.remove(&committed.place);
-            }
-        }
-        if let Some(due_in) = committed.due_in {
-            self.next_retry_at = self.next_retry_at.min(Instant::now() + due_in);
-        }
     }
 
     /// SIGTERM: nothing new starts; what was started is finished, settled, and the rest given back.

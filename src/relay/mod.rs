@@ -3,8 +3,8 @@
 //! One dispatcher per workflow decides what may be sent now; it alone touches its state, and everything slow (a request,
 //! a statement) runs beside it and comes back as a message. `ingest` is never imported here: the two meet in `outbox`.
 //!
-//! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `ownership` (taking, keeping,
-//! giving back), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
+//! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `inbox` (what it hears), `ownership` (taking, keeping,
+//! giving back), `waiting` (claiming what waited), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
 //! next), `circuit` (whether the endpoint is left alone), `settler` (writing outcomes down); for the path without
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
@@ -12,11 +12,13 @@ mod attempts;
 mod circuit;
 mod direct;
 mod dispatcher;
+mod inbox;
 mod ownership;
 mod retries;
 pub mod settler;
 mod slots;
 mod spiller;
+mod waiting;
 pub mod window;
 
 use std::sync::Arc;

@@ -1,0 +1,112 @@
+//! What a dispatcher hears: results of work that ran beside it, hand-offs, notices, committed outcomes.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tracing::debug;
+
+use super::dispatcher::{Dispatcher, Message};
+use super::settler::Committed;
+use crate::observe::chain;
+use crate::outbox::attempt::Right;
+use crate::outbox::handoff::News;
+use crate::outbox::workflow;
+
+impl Dispatcher {
+    pub(super) fn take_in(&mut self, message: Message) {
+        match message {
+            Message::Finished(finished) => self.finish(*finished),
+            Message::Looked { taken, waiting } => self.looked(taken, &waiting),
+            Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
+            Message::Released { cursor, epoch } => {
+                // Taken anew meanwhile, when the reply was late: that one stays.
+                if self.windows.get(&cursor).is_some_and(|window| window.epoch == epoch) {
+                    self.windows.remove(&cursor);
+                }
+                super::settler::tell(&self.shared.database, &self.workflow.id);
+            }
+            Message::Waiting { cursor, epoch, slots, claim } => {
+                self.reserved_for_firsts -= slots;
+                self.claimed(cursor, epoch, claim);
+            }
+            Message::Retries { slots, found } => self.retries_claimed(slots, found),
+            Message::Asked(asked) => self.asked(*asked),
+            Message::CircuitAccounted => {
+                self.circuit.half_open();
+                self.show_circuit();
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::HandOff(hand_off) => {
+                let cursor = hand_off.cursor;
+                if let Some(window) = self.windows.get_mut(&cursor) {
+                    let in_turn = window.has_queued();
+                    window.hand_off(hand_off);
+                    if !in_turn && window.has_queued() {
+                        self.turns.push_back(cursor);
+                    }
+                }
+            }
+            News::Waiting(cursor) => {
+                if let Some(window) = self.windows.get_mut(&cursor) {
+                    window.told.store(false, Ordering::Release);
+                    window.may_wait = true;
+                }
+            }
+        }
+    }
+
+    /// A notice may mean waiting events, due retries, or a delivery that was let go.
+    pub(super) fn heard(&mut self, notice: Option<&str>) {
+        if notice.is_none_or(|workflow| workflow == &*self.workflow.id) {
+            let now = Instant::now();
+            self.next_look_at = now;
+            self.next_retry_at = now;
+            self.windows.values_mut().for_each(|window| window.may_wait = true);
+        }
+    }
+
+    pub(super) fn show_circuit(&self) {
+        self.metrics.circuit.set(self.circuit.state().number());
+    }
+
+    pub(super) fn settled(&mut self, committed: Committed) {
+        if !committed.right.is_direct() {
+            self.unsettled = self.unsettled.saturating_sub(1);
+        }
+        match committed.right {
+            Right::Direct { epoch } => {
+                self.storing -= 1;
+                self.passed(committed.place, epoch, committed.is_written);
+            }
+            Right::Range { epoch } => {
+                let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
+                if let Some(window) = window {
+                    window.settle(committed.place);
+                }
+            }
+            Right::Retry { .. } => {
+                self.retries.remove(&committed.place);
+            }
+        }
+        if let Some(due_in) = committed.due_in {
+            self.next_retry_at = self.next_retry_at.min(Instant::now() + due_in);
+        }
+    }
+
+    /// The end of an open circuit's time is put on the workflow's account before anything is tried.
+    pub(super) fn follow_circuit(&mut self, now: Instant) {
+        let Some(open_for) = self.circuit.ends(now) else { return };
+        let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
+        tokio::spawn(async move {
+            let accounted = workflow::account_circuit(&database, &id, open_for).await;
+            if let Err(error) = accounted {
+                debug!(workflow = %id, error = %chain(&error), "an open circuit was not accounted for");
+            }
+            let _ = messages.send(Message::CircuitAccounted);
+        });
+    }
+}
