@@ -65,7 +65,7 @@ fn flows() -> Vec<Flow> {
     vec![
         flow("orders-keyed", "exactly-once", OUTBOX, "keyed", 32),
         flow("orders-bare", "at-least-once", OUTBOX, "none", 16),
-        flow("orders-once", AT_MOST_ONCE, OUTBOX, "keyed", 16),
+        flow("orders-once", AT_MOST_ONCE, OUTBOX, "keyed", 64),
         flow("orders-direct", "idempotent-keys", "generated-keys", "keyed", 16),
     ]
 }
