@@ -1,6 +1,6 @@
 -- Count the time for which a workflow's circuit was open as stopped: give-up times stand still meanwhile. Called by
 -- outbox::workflow::account_circuit. $1 workflow, $2 seconds until now. Index: primary key.
--- What another process has counted already is not counted again, nor is what a pause counts by itself.
+-- What another process has counted already is not counted again; while the workflow is paused that counts by itself.
 update oncebox.workflow
    set stopped = stopped + greatest(
            interval '0',

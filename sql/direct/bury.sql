@@ -1,4 +1,4 @@
--- Store records of the direct path that could not be made into events, as dead letters. Called by outbox::direct::bury,
+-- Store records of the direct path that could not be made into events, as dead letters. Called by outbox::spill::bury,
 -- possibly again after a lost reply.
 -- $1 process, $2 cursors once each
 -- records: $3 owner epochs that they were read under, $4 cursors, $5 offsets, $6 generations, $7 reasons, $8 details, $9 config versions, $10 values,

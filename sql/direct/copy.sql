@@ -7,7 +7,8 @@ with locked as materialized (
 ),
 moved as (
     update oncebox.cursor as c
-       set next_offset = greatest(c.next_offset, mine.marked), claimed_to = greatest(c.next_offset, mine.marked)
+       set next_offset = greatest(c.next_offset, mine.marked), claimed_to = greatest(c.next_offset, mine.marked),
+           copied_at = clock_timestamp()
       from locked
       join unnest($1, $2, $3) as mine (id, epoch, marked) on mine.id = locked.id
      where c.id = locked.id and c.direct and c.owner = $4 and c.owner_epoch = mine.epoch

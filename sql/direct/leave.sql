@@ -1,9 +1,6 @@
--- Read cursors through the outbox from now on. Called by outbox::direct::leave on assignment. $1 cursors.
--- Index: primary keys. Where events from here on were stored already, what is read now is another generation of them, with
+-- Read cursors through the outbox from now on. Called by outbox::direct::leave on assignment, second statement: the first
+-- has locked them, so that this one sees what was stored until then. $1 cursors. Index: primary keys. Where events from here on were stored already, what is read now is another generation of them, with
 -- the same keys: an event has one place. The owner's epoch rises: whoever still reads without the outbox is fenced.
-with locked as materialized (
-    select id from oncebox.cursor where id = any($1) order by id for update
-)
 update oncebox.cursor as c
    set direct = false,
        generation = c.generation + case when exists (
@@ -11,5 +8,4 @@ update oncebox.cursor as c
             where s.cursor = c.id and s.record_offset >= c.next_offset and s.generation = c.generation)
            then 1000 else 0 end,
        owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
-  from locked
- where c.id = locked.id and c.direct;
+ where c.id = any($1) and c.direct;

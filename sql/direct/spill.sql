@@ -1,10 +1,10 @@
--- Store events of the direct path whose attempt failed, to be tried again. Called by outbox::direct::spill, in batches,
+-- Store events of the direct path whose attempt failed, to be tried again. Called by outbox::spill::spill, in batches,
 -- possibly again after a lost reply.
 -- $1 process, $2 cursors once each
 -- events: $3 owner epochs that they were sent under, $4 cursors, $5 offsets, $6 indexes, $7 generations, $8 keys, $9 types, $10 content types, $11 traceparents,
 --         $12 source times, $13 config versions, $14 bodies, $15 workflows
 -- what is next: $16 counted attempts, $17 seconds until due, $18 in doubt, $19 seconds since the attempt, $20 why it is
---         held, $21 seconds for which it is leased to this process, which is about to end it; null: it waits
+--         held, $22 requests made, $21 seconds for which it is leased to this process, which is about to end it; null: it waits
 --
 -- The rows hang on `spilled`, and that on the cursor, which this process must own: a stale process stores nothing, and
 -- its events are missing from the answer. A place that is there already is durable already. Index: primary keys.
@@ -19,9 +19,11 @@ locked as materialized (
 ),
 events as materialized (
     select e.*
-      from unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+      from unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+                  $22)
            as e (epoch, cursor, record_offset, event_index, generation, key, event_type, content_type, traceparent, source_at,
-                 config_version, body, workflow, counted, delay, in_doubt, ago, held, lease)
+                 config_version, body, workflow, counted, delay, in_doubt, ago, held, lease,
+                 sends)
       join locked on locked.id = e.cursor and locked.owner_epoch = e.epoch
      where locked.direct and locked.owner = $1
 ),
@@ -49,7 +51,7 @@ waiting as (
             lease_until, in_doubt, held, first_attempt_at, stopped, event_at)
     select e.cursor, e.record_offset, e.event_index, e.generation, f.day, e.workflow,
            case when e.held is not null then 'pending' when e.lease is not null then 'active' else 'retryable' end,
-           1, e.counted, e.epoch, clock_timestamp() + make_interval(secs => coalesce(e.lease, e.delay)),
+           e.sends, e.counted, e.epoch, clock_timestamp() + make_interval(secs => coalesce(e.lease, e.delay)),
            case when e.lease is not null then $1 end,
            case when e.lease is not null then clock_timestamp() + make_interval(secs => e.lease) end,
            e.in_doubt, e.held, clock_timestamp() - make_interval(secs => e.ago),

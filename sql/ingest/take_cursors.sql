@@ -11,8 +11,9 @@ update oncebox.cursor as c
        owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        taken_times = case when c.taken_offset = c.next_offset then c.taken_times + 1 else 1 end,
        taken_offset = c.next_offset,
+       copied_at = clock_timestamp(),
        suspect_offset = case when c.taken_offset = c.next_offset then c.suspect_offset end
   from locked
  where c.id = locked.id
 returning c.id, c.owner_epoch, c.next_offset, c.generation, c.taken_times, c.suspect_offset, c.suspect_times,
-          c.mark_era;
+          c.mark_era, c.direct;

@@ -71,7 +71,7 @@ create table oncebox.cursor (
     topic_id text not null,
     partition integer not null,
     start_offset bigint not null,
-    -- The next offset to read. Moves only in the statement that stores what was read.
+    -- The next offset to read. Moves only in the statement that stores what was read; on the direct path see below.
     next_offset bigint not null,
     -- First attempts below this offset belong to the delivery owner; those from it on were never sent.
     claimed_to bigint not null,
@@ -96,6 +96,8 @@ create table oncebox.cursor (
     mark_era bigint not null default 0,
     -- The database's timeline when the copy was last known to be whole.
     timeline text,
+    -- When its owner last said that it is there, on the direct path.
+    copied_at timestamptz,
     constraint one_cursor_per_incarnation unique (workflow, cluster, topic_id, partition),
     constraint claimed_before_read check (claimed_to <= next_offset)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);

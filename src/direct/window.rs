@@ -2,7 +2,7 @@
 //!
 //! Events start in offset order and end in any; the watermark is the first offset that still has an open event.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -24,6 +24,9 @@ pub struct Window {
     batches: VecDeque<Accepted>,
     /// The offset after the last record that came in.
     read_to: i64,
+    last_started: Option<i64>,
+    /// Events that were started in vain and put back: how often.
+    tried: HashMap<Place, u32>,
     /// Started, and neither delivered nor stored yet.
     under_way: usize,
     /// Set when nothing more is to be started; dropped with the window.
@@ -46,6 +49,8 @@ impl Window {
             open: BTreeMap::new(),
             batches: VecDeque::new(),
             read_to: opening.from,
+            last_started: None,
+            tried: HashMap::new(),
             under_way: 0,
             closing: None,
         }
@@ -68,8 +73,12 @@ impl Window {
     }
 
     /// Takes a batch in. Answers the records that no event could be made of: they are under way from now on.
+    /// One that does not begin where the last ended would hide a hole: the partition is given up and read again.
     pub fn accept(&mut self, batch: Batch, now: jiff::Timestamp) -> Vec<(Place, DeadRecord)> {
-        if self.closing.is_some() {
+        if batch.expected != self.read_to && !crate::mutant!("holes-are-passed") {
+            self.holding.lose();
+        }
+        if self.closing.is_some() || self.holding.is_lost() {
             return Vec::new();
         }
         let Batch { holding, next, drafts, dead, loads, .. } = batch;
@@ -129,10 +138,13 @@ impl Window {
         }
     }
 
-    pub fn start(&mut self) -> Option<Event> {
+    /// The next event, and how often it was started so far, this time included.
+    pub fn start(&mut self) -> Option<(Event, u32)> {
         let event = self.queue.pop_front()?;
         self.under_way += 1;
-        Some(event)
+        self.last_started = Some(event.place.offset);
+        let sends = self.tried.remove(&event.place).unwrap_or(0) + 1;
+        Some((event, sends))
     }
 
     /// An event that was started is delivered or stored.
@@ -155,9 +167,10 @@ impl Window {
     }
 
     /// An event that was started is to be started again, before all others.
-    pub fn put_back(&mut self, event: Event) {
+    pub fn put_back(&mut self, event: Event, sends: u32) {
         self.under_way -= 1;
         if self.closing.is_none() {
+            self.tried.insert(event.place, sends);
             self.queue.push_front(event);
         }
     }
@@ -181,15 +194,22 @@ impl Window {
         first_open.filter(|_| !crate::mutant!("mark-past-open-events")).unwrap_or(self.read_to)
     }
 
-    /// Starts nothing more. What was never started is read again by whoever comes next.
+    /// Starts no other record, and finishes the one that was begun: it would be sent again as a whole. What was never
+    /// started is read again by whoever comes next.
     pub fn close(&mut self, finished: Option<Sender<()>>) {
-        self.queue.clear();
+        let is_begun = |event: &&Event| Some(event.place.offset) == self.last_started && !self.holding.is_lost();
+        let keep = self.queue.iter().take_while(is_begun).count();
+        self.queue.truncate(keep);
         self.closing = Some(finished);
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_some()
     }
 
     /// Whether a closing window can be dropped.
     pub fn is_spent(&self) -> bool {
-        self.closing.is_some() && self.under_way == 0
+        self.closing.is_some() && self.under_way == 0 && self.queue.is_empty()
     }
 }
 

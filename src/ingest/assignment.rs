@@ -46,6 +46,8 @@ pub enum Error {
         #[source]
         source: KafkaError,
     },
+    #[error("another process reads a partition the other way")]
+    OtherPath,
     #[error("reading cursors")]
     Outbox(#[source] outbox::Error),
     /// A person must decide: `onOffsetLoss: halt`.
@@ -94,6 +96,10 @@ impl Resolver<'_> {
         }
         let ids: Vec<CursorId> = origins.keys().copied().collect();
         let taken = cursor::take(self.database, &ids, self.process).await.map_err(Error::Outbox)?;
+        // Made by a process that reads the other way, at the same moment: the next try switches them.
+        if taken.iter().any(|taken| taken.direct != self.workflow.delivery.is_direct()) {
+            return Err(Error::OtherPath);
+        }
         // Asked once they are taken: nobody else stores any from then on.
         let mut spilled = match self.workflow.delivery.is_direct() {
             true => direct::spilled_ahead(self.database, &ids).await.map_err(Error::Outbox)?,

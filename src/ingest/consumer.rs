@@ -120,7 +120,7 @@ impl<'a> Loop<'a> {
     fn follow_pressure(&mut self) {
         let wanted = self.signals.pressure.load(Ordering::Acquire);
         // New partitions arrive unpaused, so a pause is applied again whenever it is wanted.
-        if wanted || self.paused {
+        if wanted || (self.paused && self.pipeline.wait_for_room(Duration::ZERO)) {
             self.set_paused(wanted);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::message::{BorrowedMessage, Message};
@@ -107,10 +107,14 @@ impl Loop<'_> {
                 warn!(workflow = %self.workflow.id, error = %chain(&failure), "ending a suspicion failed");
             }
             drop::<std::sync::mpsc::Sender<()>>(suspected);
-            // Without the outbox that takes as long as the endpoint does, and it did no harm so far.
-            while self.signals.direct.is_none() && holding.stored_to() < next && goes_on() {
+            let began = Instant::now();
+            // Without the outbox that takes as long as the endpoint does: not waited for beyond one attempt.
+            let patient = || self.signals.direct.is_none() || began.elapsed() < self.workflow.endpoint.timeout;
+            while holding.stored_to() < next && goes_on() && patient() {
                 std::thread::sleep(Duration::from_millis(5));
             }
+            // Marked before the next one is read: should that one kill, it is the first that is read again.
+            self.mark_now(key);
             info!(workflow = %self.workflow.id, topic = %key.0, partition = key.1, offset, "read a suspect record alone");
             expected = next;
         }

@@ -58,6 +58,20 @@ impl Loop<'_> {
         }
     }
 
+    /// Marks one partition, and waits until that is done. Only the direct path has marks.
+    pub(super) fn mark_now(&self, key: &(String, i32)) {
+        if self.signals.direct.is_none() {
+            return;
+        }
+        let mut list = TopicPartitionList::new();
+        if let Some(Partition { holding, mark_era, .. }) = self.consumer.context().partitions().get(key) {
+            marks::add(&mut list, &key.0, key.1, (&holding.origin.topic_id, *mark_era), holding.stored_to());
+        }
+        if let Err(failure) = self.consumer.commit(&list, CommitMode::Sync) {
+            warn!(workflow = %self.workflow.id, error = %failure, "an offset could not be marked in Kafka");
+        }
+    }
+
     /// Keeps a copy of the marked offsets, beside the loop: with Postgres away reading goes on.
     fn copy(&self) {
         let partitions = self.consumer.context().partitions();

@@ -26,7 +26,7 @@ pub fn client(kafka: &Kafka) -> ClientConfig {
 pub fn consumer(kafka: &Kafka, workflow: &str) -> ClientConfig {
     let mut config = client(kafka);
     let ours = [
-        // What was read is what Postgres says; Kafka's own offsets are for the operators' tools.
+        // What was read is what Postgres says, or what we mark ourselves.
         ("enable.auto.commit", "false"),
         ("enable.auto.offset.store", "false"),
         // A lost offset is an incident, never a jump: librdkafka's default is the end of the log.

@@ -262,7 +262,7 @@ pub async fn resolve(
     Ok(answers)
 }
 
-/// Marks how far a holding is stored. Only the writer calls it, after the commit.
+/// Marks how far a holding is stored or delivered. Called by the writer after the commit, and by the direct path's window.
 pub fn note_stored(holding: &Holding, next: i64) {
     holding.stored_to.store(next, Ordering::Release);
 }

@@ -21,6 +21,8 @@ pub struct Taken {
     pub suspect_times: i32,
     /// Which marks in Kafka are its own.
     pub mark_era: i64,
+    /// Read without the outbox.
+    pub direct: bool,
 }
 
 /// A stored cursor, as far as assignment needs it.
@@ -115,6 +117,7 @@ pub async fn take(database: &Database, ids: &[CursorId], process: ProcessId) -> 
             suspect_offset: row.get("suspect_offset"),
             suspect_times: row.get("suspect_times"),
             mark_era: row.get("mark_era"),
+            direct: row.get("direct"),
         })
         .collect())
 }

@@ -81,9 +81,24 @@ pub async fn spilled_ahead(
 
 /// Has cursors read through the outbox from now on.
 pub async fn leave(database: &Database, cursors: &[CursorId]) -> Result<(), Error> {
-    let cursors = ids(cursors);
-    database.query(Purpose::Admin, include_str!("../../sql/direct/leave.sql"), &[int8s(&cursors)]).await?;
-    Ok(())
+    let mut client = database.get(Purpose::Admin).await?;
+    match tokio::time::timeout(STATEMENT_LIMIT, switch_back(&mut client, &database.schema, &ids(cursors))).await {
+        Ok(switched) => switched,
+        Err(_) => {
+            drop(Object::take(client));
+            Err(Error::TooSlow)
+        }
+    }
+}
+
+async fn switch_back(client: &mut Client, schema: &Schema, cursors: &[i64]) -> Result<(), Error> {
+    let lock = include_str!("../../sql/direct/lock.sql");
+    let leave = include_str!("../../sql/direct/leave.sql");
+    let failed = |file| move |source| Error::statement(file, source);
+    let transaction = client.transaction().await.map_err(failed(lock))?;
+    transaction.query_typed(&schema.text(lock), &[int8s(&cursors)]).await.map_err(failed(lock))?;
+    transaction.query_typed(&schema.text(leave), &[int8s(&cursors)]).await.map_err(failed(leave))?;
+    transaction.commit().await.map_err(failed(leave))
 }
 
 /// Has a cursor read without the outbox from now on. What it still has to deliver goes on in retry.

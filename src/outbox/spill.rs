@@ -22,6 +22,7 @@ pub struct Spill {
     pub version: i64,
     /// The owner's epoch that it was sent under.
     pub epoch: i64,
+    pub sends: u32,
     pub counted: u32,
     pub end: SpillEnd,
     pub attempt: AttemptRecord,
@@ -85,6 +86,7 @@ pub async fn spill(database: &Database, process: ProcessId, batch: &[Spill]) -> 
     let agos: Vec<f64> = batch.iter().map(|s| s.attempt.ago.as_secs_f64()).collect();
     let helds: Vec<Option<&str>> = batch.iter().map(|s| s.end.next().held()).collect();
     let leases: Vec<Option<f64>> = batch.iter().map(|s| s.end.lease()).collect();
+    let sends: Vec<i32> = batch.iter().map(|s| as_i32(s.sends)).collect();
     let parameters = [
         uuid(&process),
         int8s(&distinct),
@@ -107,9 +109,17 @@ pub async fn spill(database: &Database, process: ProcessId, batch: &[Spill]) -> 
         float8s(&agos),
         texts(&helds),
         float8s(&leases),
+        int4s(&sends),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/direct/spill.sql"), &parameters).await?;
-    Ok(rows.iter().map(|row| (place(row), Spilled { day: row.get("day"), fresh: row.get("fresh") })).collect())
+    let mut stored = HashMap::new();
+    for row in &rows {
+        // An earlier try, of which we never heard, was committed while this one ran: the next one sees it.
+        let day: Option<Date> = row.get("day");
+        let day = day.ok_or(Error::TooSlow)?;
+        stored.insert(place(row), Spilled { day, fresh: row.get("fresh") });
+    }
+    Ok(stored)
 }
 
 /// A record of the direct path that no event could be made of.

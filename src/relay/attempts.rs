@@ -40,6 +40,7 @@ impl Dispatcher {
     pub(super) fn slots(&self) -> Slots {
         Slots {
             concurrency: self.concurrency(),
+            share: self.share(),
             in_flight: self.in_flight,
             retries_in_flight: self.retries_in_flight,
             unsettled: self.unsettled,
@@ -118,11 +119,12 @@ impl Dispatcher {
             self.idle.push(connection);
         }
         // While the circuit is open, and for its probes, no attempt counts.
-        let (counts_at_all, is_probe) =
-            (self.circuit.state() == State::Closed, self.circuit.state() == State::HalfOpen);
+        let state = self.circuit.state();
+        let counts_at_all = state == State::Closed;
         if self.circuit.note(circuit::sign(&attempt.outcome), Instant::now()) {
             self.circuit_changed();
         }
+        let is_failed_probe = state == State::HalfOpen && self.circuit.state() == State::Open;
         let counted = job.tries.counted.saturating_sub(u32::from(!counts_at_all));
         let tries = Tries { age: job.tries.age + began.elapsed(), counted, ..job.tries };
         let job = Job { tries, ..job };
@@ -161,7 +163,7 @@ impl Dispatcher {
         match verdict {
             Verdict::Delivered if job.right.is_direct() => self.delivered_directly(&job),
             Verdict::Delivered => self.delivered(&job, status),
-            Verdict::Retry { .. } if job.right.is_direct() && is_probe => self.puts_back(job),
+            Verdict::Retry { .. } if job.right.is_direct() && is_failed_probe => self.puts_back(job),
             Verdict::Retry { after, counts } => {
                 let counted = if counts || !counts_at_all { tries.counted } else { tries.counted.saturating_sub(1) };
                 let next = if in_doubt { Next::InDoubt { after } } else { Next::Again { after } };

@@ -41,7 +41,7 @@ pub struct Circuit {
 pub enum Sign {
     Alive,
     Failing,
-    /// It was not the endpoint that failed.
+    /// Nothing: egress forbids it.
     None,
 }
 
@@ -50,7 +50,7 @@ pub fn sign(outcome: &Outcome) -> Sign {
     match outcome {
         Outcome::Answered { status: 500..=599, .. } => Sign::Failing,
         Outcome::Answered { .. } => Sign::Alive,
-        Outcome::NeverSent(Trouble::Blocked | Trouble::Token) => Sign::None,
+        Outcome::NeverSent(Trouble::Blocked) => Sign::None,
         Outcome::Unknown(_) | Outcome::NeverSent(_) => Sign::Failing,
     }
 }

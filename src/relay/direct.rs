@@ -55,23 +55,32 @@ impl Dispatcher {
         self.direct.values().any(Window::has_queued)
     }
 
-    /// Starts queued events, one per partition in turn, while there are slots and what failed is being stored.
+    /// Starts queued events, one per partition in turn, while there are slots and what failed is being stored. A partition
+    /// that is given up finishes the record it has begun, also while stopping.
     pub(super) fn start_direct(&mut self) {
-        while self.may_send() && self.slots().free() > 0 && self.first_may_start() && self.storing < self.most_ahead() {
+        let mut passes = self.direct_turns.len();
+        while passes > 0 && self.slots().free() > 0 && self.first_may_start() && self.storing < self.most_ahead() {
             let Some(key) = self.direct_turns.pop_front() else { return };
+            passes -= 1;
+            let may_send = self.may_send();
             let Some(window) = self.direct.get_mut(&key) else { continue };
             if window.holding().is_lost() {
                 window.close(None);
             }
-            let Some(event) = window.start() else { continue };
+            if !may_send && !window.is_closing() {
+                self.direct_turns.push_back(key);
+                continue;
+            }
+            let Some((event, sends)) = window.start() else { continue };
             if window.has_queued() {
                 self.direct_turns.push_back(key);
+                passes += 1;
             }
-            if let Some(at) = event.record_at {
+            if let (Some(at), 1) = (event.record_at, sends) {
                 self.metrics.ingest_stage.observe((event.stored_at - at).max(0) as f64 / 1000.0);
             }
             self.metrics.queue_stage.observe(seconds_since(event.stored_at));
-            let tries = Tries { sends: 1, counted: 1, age: Duration::ZERO };
+            let tries = Tries { sends, counted: 1, age: Duration::ZERO };
             self.send(Job { event, right: Right::Direct { epoch: key.1 }, tries });
         }
     }
@@ -90,7 +99,7 @@ impl Dispatcher {
         let key = (job.event.place.cursor, job.right.fence());
         let Some(window) = self.direct.get_mut(&key) else { return };
         let in_turn = window.has_queued();
-        window.put_back(job.event);
+        window.put_back(job.event, job.tries.sends);
         if !in_turn && window.has_queued() {
             self.direct_turns.push_back(key);
         }
@@ -109,6 +118,7 @@ impl Dispatcher {
             workflow: self.workflow.id.clone(),
             version: self.workflow.version,
             epoch: key.1,
+            sends: job.tries.sends,
             counted,
             end,
             attempt,

@@ -222,7 +222,9 @@ impl Dispatcher {
     }
 
     fn next_wake(&self) -> Instant {
-        if self.may_send() { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at }
+        // Without a free slot nothing can be claimed: a slot that comes free wakes the loop.
+        let may_claim = self.may_send() && self.slots().free() > 0;
+        if may_claim { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at }
     }
 
     /// Often enough that a lease always outlasts an attempt that starts now.
@@ -236,11 +238,13 @@ impl Dispatcher {
         self.state.sends() && !self.workflow.paused && !self.stopping && self.circuit.state() != State::Open
     }
 
-    /// This process's share of the workflow's concurrency; one, while it is to be seen whether the endpoint lives.
+    /// Requests that may be under way: this process's share, and one while it is to be seen whether the endpoint lives.
     pub fn concurrency(&self) -> usize {
-        if self.circuit.state() != State::Closed {
-            return 1;
-        }
+        if self.circuit.state() == State::Closed { self.share() } else { 1 }
+    }
+
+    /// This process's share of the workflow's concurrency.
+    pub fn share(&self) -> usize {
         let owners = self.owners.load(Ordering::Relaxed).max(1);
         (self.workflow.delivery.concurrency / owners).max(1)
     }

@@ -41,6 +41,8 @@ impl Dispatcher {
         let firsts_wait =
             self.direct_waits() || self.windows.values().any(|window| window.has_queued() || window.may_wait);
         let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
+            // With Postgres out of reach a claim may take long, and deliveries need none of it.
+            _ if self.workflow.delivery.is_direct() => self.slots().kept(),
             _ if !firsts_wait => 0,
             // What is claimed must start.
             true => self.slots().kept().max(self.queued()),

@@ -4,8 +4,10 @@
 /// Requests that may be under way, and those that are.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots {
-    /// This process's share of the workflow's concurrency, at least 1.
+    /// Requests that may be under way, at least 1.
     pub concurrency: usize,
+    /// This process's share of the workflow's concurrency: the same, unless the circuit is half open.
+    pub share: usize,
     /// Requests under way.
     pub in_flight: usize,
     /// Of them, requests that are not an event's first, questions included.
@@ -21,7 +23,7 @@ pub struct Slots {
 impl Slots {
     pub fn free(&self) -> usize {
         let requests = self.concurrency.saturating_sub(self.in_flight + self.reserved);
-        requests.min((2 * self.concurrency).saturating_sub(self.unsettled + self.reserved))
+        requests.min((2 * self.share).saturating_sub(self.unsettled + self.reserved))
     }
 
     /// How many each of first attempts and retries keeps while both wait.
@@ -55,6 +57,7 @@ mod tests {
     fn sent(concurrency: usize) -> (usize, usize) {
         let mut slots = Slots {
             concurrency,
+            share: concurrency,
             in_flight: concurrency,
             retries_in_flight: 0,
             unsettled: concurrency,
@@ -96,6 +99,7 @@ mod tests {
     fn a_single_slot_is_taken_in_turns() {
         let slots = |first_went| Slots {
             concurrency: 1,
+            share: 1,
             in_flight: 0,
             retries_in_flight: 0,
             unsettled: 0,
@@ -108,8 +112,15 @@ mod tests {
 
     #[test]
     fn in_flight_lasts_until_the_outcome_is_committed() {
-        let slots =
-            Slots { concurrency: 8, in_flight: 2, retries_in_flight: 0, unsettled: 15, reserved: 0, first_went: true };
+        let slots = Slots {
+            concurrency: 8,
+            share: 8,
+            in_flight: 2,
+            retries_in_flight: 0,
+            unsettled: 15,
+            reserved: 0,
+            first_went: true,
+        };
         assert_eq!(slots.free(), 1, "at most twice the concurrency");
     }
 }

@@ -6,16 +6,34 @@
 use tracing::warn;
 
 use super::settler::{Committed, Desk, Reply, until_done};
+use crate::event::Reason;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure;
 use crate::outbox::park::Death;
 use crate::outbox::spill::{self, Burial, Spill, SpillEnd};
 
+/// Bodies that one statement stores.
+const MOST_BYTES: usize = 16 << 20;
+
 impl Desk {
+    /// Stores them in portions, so that none takes too long.
     pub(super) async fn spill(&self, batch: Vec<(Spill, Reply)>) {
-        if batch.is_empty() {
-            return;
+        let mut portion = Vec::new();
+        let mut bytes = 0;
+        for (spill, reply) in batch {
+            if bytes + spill.event.body.len() > MOST_BYTES && !portion.is_empty() {
+                self.spill_portion(std::mem::take(&mut portion)).await;
+                bytes = 0;
+            }
+            bytes += spill.event.body.len();
+            portion.push((spill, reply));
         }
+        if !portion.is_empty() {
+            self.spill_portion(portion).await;
+        }
+    }
+
+    async fn spill_portion(&self, batch: Vec<(Spill, Reply)>) {
         crate::failpoint!("spill.before");
         let (mut spills, replies): (Vec<Spill>, Vec<Reply>) = batch.into_iter().unzip();
         let stored = until_done("storing events", || spill::spill(&self.database, self.process, &spills)).await;
@@ -38,18 +56,25 @@ impl Desk {
                     warn!(workflow = %spill.workflow, event = %place, "fenced: the partition is another process's by now");
                 }
             }
+            let right = Right::Direct { epoch: spill.epoch };
             let due_in = match spill.end {
                 SpillEnd::Waits(next) => next.due_in().filter(|_| is_written),
-                SpillEnd::Dies { .. } => None,
+                SpillEnd::Dies { reason, .. } => {
+                    if is_written {
+                        self.end(spill, reason).await;
+                    }
+                    None
+                }
             };
-            let _ = reply.send(Committed { place, right: Right::Direct { epoch: spill.epoch }, due_in, is_written });
-            if let (SpillEnd::Dies { reason, .. }, true) = (spill.end, is_written) {
-                let right = Right::Retry { fence: spill.epoch };
-                let event = EventRef::from(&spill.event);
-                let death = Death { event, workflow: spill.workflow, right, sends: 1, reason, attempt: None };
-                self.park(death).await;
-            }
+            let _ = reply.send(Committed { place, right, due_in, is_written });
         }
+    }
+
+    /// Ends an event that was stored for it.
+    async fn end(&self, spill: Spill, reason: Reason) {
+        let right = Right::Retry { fence: spill.epoch };
+        let (event, sends) = (EventRef::from(&spill.event), spill.sends);
+        self.park(Death { event, workflow: spill.workflow, right, sends, reason, attempt: None }).await;
     }
 
     /// What the attempts saw, filed under the day that their events are.
@@ -58,7 +83,7 @@ impl Desk {
         until_done("recording attempts", || {
             let attempts = spills.iter().zip(&events).map(|(spill, event)| {
                 let right = Right::Direct { epoch: spill.epoch };
-                (event, 1, right, &spill.attempt)
+                (event, spill.sends, right, &spill.attempt)
             });
             failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
         })

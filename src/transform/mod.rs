@@ -175,9 +175,10 @@ impl Transformer {
         let event_type = self.event_type(&decoded, record_value.as_ref(), origin)?;
         let outputs = self.outputs(&decoded, record_value.as_ref())?;
         see(Step::Transformed { outputs: &outputs });
-        let changed_at = change.as_ref().and_then(|c| c.ts_ms);
+        let changed_at = change.as_ref().and_then(|c| c.ts_ms).filter(is_a_time);
         // The body tells the source's time; lag and latency count from the record's.
-        let (source_at, record_at) = (changed_at.or(record.timestamp), record.timestamp.or(changed_at));
+        let recorded_at = record.timestamp.filter(is_a_time);
+        let (source_at, record_at) = (changed_at.or(recorded_at), recorded_at.or(changed_at));
         let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
         let changes =
             self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
@@ -231,6 +232,11 @@ impl Transformer {
             (EventType::Topic | EventType::Jq(_), _) => Ok(origin.topic.to_string()),
         }
     }
+}
+
+/// Nanoseconds for milliseconds, say, are none: no calendar has them, nor has Postgres.
+fn is_a_time(millis: &i64) -> bool {
+    (0..=253_402_300_799_999).contains(millis)
 }
 
 fn changes(workflow: &Workflow) -> Option<Result<key::Format, String>> {

@@ -192,7 +192,7 @@ impl Case {
             body: "x".into(),
         };
         let end = SpillEnd::Waits(Next::Again { after: Duration::from_secs(60) });
-        Spill { event, workflow: "w".into(), version: 1, epoch, counted: 1, end, attempt: self.attempt() }
+        Spill { event, workflow: "w".into(), version: 1, epoch, sends: 1, counted: 1, end, attempt: self.attempt() }
     }
 
     async fn spill(&self, epoch: i64) -> usize {

@@ -229,6 +229,15 @@ async fn too_much_waiting_pauses_the_reader() {
 
 #[tokio::test]
 async fn a_record_that_kills_the_process_becomes_a_dead_letter_and_its_neighbours_are_delivered() {
+    gives_a_deadly_record_up("exactly-once").await;
+}
+
+#[tokio::test]
+async fn a_record_that_kills_the_process_on_the_direct_path_becomes_a_dead_letter_too() {
+    gives_a_deadly_record_up("idempotent-keys").await;
+}
+
+async fn gives_a_deadly_record_up(guarantee: &'static str) {
     let (topic, database, receiver) = setup(1).await;
     for id in 0..5 {
         let value = format!(r#"{{"id":{id},"endless":{}}}"#, id == 2);
@@ -238,7 +247,8 @@ async fn a_record_that_kills_the_process_becomes_a_dead_letter_and_its_neighbour
     let mut config = Config::new(&topic, &database, &receiver);
     config.extra = "transform: 'if .endless then last(range(1e18)) else {id} end'".to_owned();
     config.kafka = "group.instance.id: poison".to_owned();
-    for _ in 0..8 {
+    config.guarantee = guarantee;
+    for _ in 0..10 {
         let mut relay = Relay::start(&config);
         let dead = "select count(*) from oncebox.dead_letter where record_offset = 2 and reason = 'invalid'";
         let over = eventually("the record is dead, or the process", PATIENCE, async || match relay.has_ended() {

@@ -63,7 +63,8 @@ fn what_is_stored_already_is_not_sent_again() {
     let mut window = window([(10, 1), (11, 0)]);
     let read = batch(&window, 10, 13, vec![draft(10, 0), draft(10, 1), draft(11, 0), draft(12, 0)]);
     accept(&mut window, read);
-    let started: Vec<Spot> = std::iter::from_fn(|| window.start()).map(|e| (e.place.offset, e.place.index)).collect();
+    let started: Vec<Spot> =
+        std::iter::from_fn(|| window.start()).map(|(e, _)| (e.place.offset, e.place.index)).collect();
     assert_eq!(started, [(10, 0), (12, 0)]);
     window.settle(10);
     assert_eq!(window.watermark(), 12);
@@ -110,10 +111,38 @@ fn a_probe_that_failed_is_the_first_to_be_sent_again() {
     let mut window = window([]);
     let read = batch(&window, 10, 12, vec![draft(10, 0), draft(11, 0)]);
     accept(&mut window, read);
-    let probe = window.start().expect("an event");
-    window.put_back(probe);
-    assert_eq!(window.start().expect("an event").place.offset, 10);
+    let (probe, sends) = window.start().expect("an event");
+    window.put_back(probe, sends);
+    let (again, sends) = window.start().expect("an event");
+    assert_eq!((again.place.offset, sends), (10, 2), "and its requests are counted on");
     assert_eq!(window.watermark(), 10);
+}
+
+#[test]
+fn a_batch_that_leaves_a_hole_is_not_passed_over() {
+    let mut window = window([]);
+    let read = batch(&window, 10, 12, vec![draft(11, 0)]);
+    accept(&mut window, read);
+    let later = batch(&window, 15, 16, Vec::new());
+    accept(&mut window, later);
+    assert!(window.holding.is_lost(), "12 to 14 were never passed on");
+    assert_eq!(window.watermark(), 11);
+}
+
+#[test]
+fn a_record_that_was_begun_is_finished_when_the_partition_goes() {
+    let mut window = window([]);
+    let read = batch(&window, 10, 12, vec![draft(10, 0), draft(10, 1), draft(11, 0)]);
+    accept(&mut window, read);
+    window.start().expect("an event");
+    window.close(None);
+    assert!(!window.is_spent());
+    assert_eq!(window.start().expect("the rest of the record").0.place.index, 1);
+    assert!(window.start().is_none());
+    window.settle(10);
+    window.settle(10);
+    assert!(window.is_spent());
+    assert_eq!(window.watermark(), 11);
 }
 
 proptest! {
@@ -134,7 +163,7 @@ proptest! {
             let read = batch(&window, first, offset, drafts);
             accept(&mut window, read);
         }
-        let mut open: Vec<Event> = std::iter::from_fn(|| window.start()).collect();
+        let mut open: Vec<Event> = std::iter::from_fn(|| window.start()).map(|(event, _)| event).collect();
         for pick in order {
             let still: BTreeSet<i64> = open.iter().map(|event| event.place.offset).collect();
             prop_assert_eq!(window.watermark(), still.first().copied().unwrap_or(offset));
