@@ -40,6 +40,7 @@ mutants=(
   "copies-after-a-failover|it|a_mark_is_believed_only_of_its_own_era_and_on_a_database_that_kept_all"
   "mark-past-open-events|lib|the_mark_never_passes_an_open_event"
   "holes-are-passed|lib|a_batch_that_leaves_a_hole_is_not_passed_over"
+  "late-claim-moves-the-range|lib|a_claim_that_comes_back_after_the_release_moves_nothing"
   "circuit-never-opens|it|an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing"
   "no-timeline|chaos|"
 )

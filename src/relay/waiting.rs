@@ -78,7 +78,7 @@ impl Dispatcher {
         window.claiming = false;
         match claim {
             // Came too late to be started: never sent, so given back with the rest.
-            Some(Claim::Range { events, .. }) if window.releasing && !events.is_empty() => {}
+            Some(Claim::Range { .. }) if window.releasing => {}
             Some(Claim::Range { claimed_to, events }) => {
                 // What was read may have been cut by the limit: asked again until nothing comes.
                 // A record whose events were each given a life of their own has none here, and they are due now.

@@ -96,8 +96,12 @@ impl Window {
         self.queue_up(hand_off.to, hand_off.events);
     }
 
-    /// Takes in what a claim returned, and the hand-offs that waited for it.
+    /// Takes in what a claim returned, and the hand-offs that waited for it. One that comes back after the release began
+    /// moves nothing, also when it holds no events: the range ends where it was given back from.
     pub fn accept(&mut self, claimed_to: i64, events: Vec<Event>) {
+        if self.releasing && !crate::mutant!("late-claim-moves-the-range") {
+            return;
+        }
         self.events += events.len();
         self.bytes += events.iter().map(|event| event.body.len()).sum::<usize>();
         self.queue_up(claimed_to, events);
@@ -258,6 +262,18 @@ mod tests {
         assert_eq!(window.claimed_to(), 13);
         window.hand_off(hand_off(12, 13, vec![event(12, 0)]));
         assert!(!window.has_queued(), "a hand-off below what is claimed is stale");
+    }
+
+    #[test]
+    fn a_claim_that_comes_back_after_the_release_moves_nothing() {
+        let mut window = window();
+        window.hand_off(hand_off(10, 13, vec![event(10, 0), event(11, 0), event(12, 0)]));
+        let first = window.start().unwrap();
+        window.release();
+        // A range of filtered records, say.
+        window.accept(14, Vec::new());
+        window.settle(first.place);
+        assert_eq!((window.claimed_to(), window.progress().settled_to), (11, 11), "11 and 12 were never sent");
     }
 
     #[test]
