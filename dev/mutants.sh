@@ -12,7 +12,7 @@ mutants=(
   "no-compare-and-swap|it|a_reader_that_lost_its_cursor_stores_nothing"
   "no-owner-epoch|it|a_reader_that_lost_its_cursor_stores_nothing"
   "rows-apart-from-cursor|it|a_reader_that_lost_its_cursor_stores_nothing"
-  "failed-commit-taken-for-made|it|a_commit_that_fails_is_made_again_and_nothing_is_lost"
+  "failed-commit-taken-for-made|it|a_commit_that_fails_with_nothing_after_it_is_made_again"
   "topic-by-name|it|a_topic_created_again_with_a_longer_log_halts"
   "lost-offsets-ignored|it|retention_past_the_cursor_halts_and_an_operator_ends_the_halt"
   "new-partition-at-end|it|a_partition_added_under_load_is_read_from_its_beginning"

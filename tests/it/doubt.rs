@@ -26,6 +26,15 @@ async fn a_commit_that_fails_is_made_again_and_nothing_is_lost() {
 }
 
 #[tokio::test]
+async fn a_commit_that_fails_with_nothing_after_it_is_made_again() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    topic.send_orders(0..1);
+    let relay = Relay::start_with(&Config::new(&topic, &database, &receiver), "ingest.commit_fails=1*return->off");
+    eventually("the order arrives", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    assert!(relay.log().contains("storing failed"), "the commit was to fail");
+}
+
+#[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_not_made_twice() {
     each_order_once("ingest.commit_unanswered=50%return").await;
 }
