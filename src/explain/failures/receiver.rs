@@ -6,6 +6,7 @@ use super::{Failure, Happening};
 use crate::config::shown::shown_duration;
 use crate::explain::facts::{Doubt, Facts, Path};
 use crate::explain::fate::{self, Becomes, Repeat};
+use crate::explain::schedule;
 use crate::send::outcome::{Outcome, Trouble};
 
 /// What one attempt that ended so does to its event. Nothing for a failure of another kind.
@@ -67,8 +68,9 @@ pub fn down_for_long(facts: &Facts<'_>) -> Happening {
         Path::Direct => "partitions pause and new events wait in Kafka",
     };
     let then = format!(
-        "after {} failures in a row the circuit opens: {waiting}; one request every {} tries whether it is back. \
+        "{}; after {} failures in a row the circuit opens: {waiting}; one request every {} tries whether it is back. \
          Meanwhile no attempt counts and giveUpAfter stands still; then everything goes on",
+        schedule::of(facts).in_words(),
         circuit.failures,
         shown_duration(circuit.open_for)
     );
