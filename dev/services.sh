@@ -140,7 +140,7 @@ kafka_up() {
     >"$dev/kafka/server.properties"
   # The controller's port is part of the stored state, so a broker that was stopped starts with new data.
   rm -rf "$data"
-  java -cp "$dev/kafka/lib/*" kafka.tools.StorageTool format -t "$(cluster_uuid)" -c "$dev/kafka/server.properties" \
+  java -cp "$dev/kafka/lib/*" kafka.tools.StorageTool format "--cluster-id=$(cluster_uuid)" -c "$dev/kafka/server.properties" \
     >"$dev/kafka/format.log" 2>&1 || { cat "$dev/kafka/format.log" >&2; return 1; }
   echo "$port" >"$dev/kafka.port"
   (cd / && exec setsid java -Xms256m -Xmx768m -XX:+UseSerialGC -cp "$dev/kafka/lib/*" kafka.Kafka \
