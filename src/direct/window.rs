@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::Opening;
-use crate::event::{CursorId, Draft, Event, Place, SourcePosition};
+use crate::event::{CursorId, Event, Filed, Place};
 use crate::outbox::append::{self, Batch, DeadRecord, Holding};
 use crate::outbox::direct::Spot;
 use crate::outbox::load::Load;
@@ -82,7 +82,9 @@ impl Window {
             return Vec::new();
         }
         let Batch { holding, next, drafts, dead, loads, .. } = batch;
+        let origin = &holding.origin;
         let day = now.to_zoned(jiff::tz::TimeZone::UTC).date();
+        let filed = Filed { generation: self.generation, day, stored_at: now.as_millisecond() };
         let mut accepted = Accepted { next, open: 0, loads };
         for draft in drafts {
             if self.spilled.remove(&(draft.offset, draft.index)) {
@@ -90,7 +92,7 @@ impl Window {
             }
             accepted.open += 1;
             *self.open.entry(draft.offset).or_default() += 1;
-            self.queue.push_back(self.event(&holding, draft, (now, day)));
+            self.queue.push_back(draft.into_event(holding.cursor, &origin.topic, origin.partition, filed));
         }
         let mut unreadable = Vec::new();
         for record in dead {
@@ -111,31 +113,6 @@ impl Window {
         self.batches.push_back(accepted);
         self.advance();
         unreadable
-    }
-
-    fn event(&self, holding: &Holding, draft: Draft, (now, day): (jiff::Timestamp, jiff::civil::Date)) -> Event {
-        let origin = &holding.origin;
-        Event {
-            place: Place {
-                cursor: holding.cursor,
-                offset: draft.offset,
-                index: draft.index,
-                generation: self.generation,
-            },
-            day,
-            source: SourcePosition {
-                topic: Arc::clone(&origin.topic),
-                partition: origin.partition,
-                offset: draft.offset,
-            },
-            key: draft.key,
-            event_type: draft.event_type,
-            content_type: draft.content_type.as_str().to_owned(),
-            traceparent: draft.traceparent,
-            record_at: draft.record_at,
-            stored_at: now.as_millisecond(),
-            body: draft.body,
-        }
     }
 
     /// The next event, and how often it was started so far, this time included.

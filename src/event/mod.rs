@@ -85,6 +85,34 @@ pub struct Draft {
     pub body: Bytes,
 }
 
+impl Draft {
+    /// The event that it becomes: at this generation of its place, filed under this day, as of this moment.
+    pub fn into_event(self, cursor: CursorId, topic: &Arc<str>, partition: i32, filed: Filed) -> Event {
+        let Filed { generation, day, stored_at } = filed;
+        Event {
+            place: Place { cursor, offset: self.offset, index: self.index, generation },
+            day,
+            source: SourcePosition { topic: Arc::clone(topic), partition, offset: self.offset },
+            key: self.key,
+            event_type: self.event_type,
+            content_type: self.content_type.as_str().to_owned(),
+            traceparent: self.traceparent,
+            record_at: self.record_at,
+            stored_at,
+            body: self.body,
+        }
+    }
+}
+
+/// What an event has that its record does not tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Filed {
+    pub generation: i32,
+    pub day: jiff::civil::Date,
+    /// Milliseconds since 1970.
+    pub stored_at: i64,
+}
+
 /// The SHA-256 of what identifies a change.
 pub type Fingerprint = [u8; 32];
 

@@ -14,7 +14,7 @@ use tracing::{error, warn};
 use super::append::{self, Batch, Holding, Resolved, Stored};
 use super::handoff::{Desks, HandOff};
 use super::{Database, Error, delivery};
-use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
+use crate::event::{CursorId, Draft, Event, Filed, ProcessId};
 use crate::observe::Metrics;
 
 const MOST_EVENTS: usize = 1_000;
@@ -233,29 +233,11 @@ fn pauses() -> impl Iterator<Item = Duration> {
 }
 
 fn events(batch: Batch, stored: &Stored) -> Vec<Event> {
-    let origin = &batch.holding.origin;
-    let cursor = batch.holding.cursor;
+    let (origin, cursor) = (&batch.holding.origin, batch.holding.cursor);
     let stored_at = jiff::Timestamp::now().as_millisecond();
-    batch
-        .drafts
-        .into_iter()
-        .map(|draft| Event {
-            place: Place { cursor, offset: draft.offset, index: draft.index, generation: stored.generation },
-            day: stored.day,
-            source: SourcePosition {
-                topic: Arc::clone(&origin.topic),
-                partition: origin.partition,
-                offset: draft.offset,
-            },
-            key: draft.key,
-            event_type: draft.event_type,
-            content_type: draft.content_type.as_str().to_owned(),
-            traceparent: draft.traceparent,
-            record_at: draft.record_at,
-            stored_at,
-            body: draft.body,
-        })
-        .collect()
+    let filed = Filed { generation: stored.generation, day: stored.day, stored_at };
+    let event = |draft: Draft| draft.into_event(cursor, &origin.topic, origin.partition, filed);
+    batch.drafts.into_iter().map(event).collect()
 }
 
 /// Batches of several partitions on their way into one statement; one per partition.

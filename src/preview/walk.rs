@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::sample::Sample;
 use crate::config::{EventType, Format, Workflow};
-use crate::event::{CursorId, Draft, Event, Place, SourcePosition};
+use crate::event::{CursorId, Draft, Event, Filed};
 use crate::observe::chain;
 use crate::transform::debezium::Change;
 use crate::transform::decode::{Decoded, Output};
@@ -82,22 +82,8 @@ impl Walk {
     pub fn events(&self, workflow: &Workflow, sample: &Sample) -> Vec<Event> {
         let origin = &sample.origin;
         let cursor = CursorId::of(&workflow.id, &origin.cluster, &origin.topic_id, origin.partition);
-        let event = |draft: &Draft| Event {
-            place: Place { cursor, offset: draft.offset, index: draft.index, generation: 0 },
-            day: jiff::civil::Date::constant(1970, 1, 1),
-            source: SourcePosition {
-                topic: Arc::clone(&origin.topic),
-                partition: origin.partition,
-                offset: draft.offset,
-            },
-            key: draft.key.clone(),
-            event_type: draft.event_type.clone(),
-            content_type: draft.content_type.as_str().to_owned(),
-            traceparent: draft.traceparent.clone(),
-            record_at: draft.record_at,
-            stored_at: 0,
-            body: draft.body.clone(),
-        };
+        let filed = Filed { generation: 0, day: jiff::civil::Date::constant(1970, 1, 1), stored_at: 0 };
+        let event = |draft: &Draft| draft.clone().into_event(cursor, &origin.topic, origin.partition, filed);
         self.drafts.iter().map(event).collect()
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::sample;
-use crate::event::{ContentType, Reason};
+use crate::event::{ContentType, Draft, Reason};
 use crate::outbox::load::Pipeline;
 use crate::transform::Origin;
 
