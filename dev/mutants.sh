@@ -41,6 +41,7 @@ mutants=(
   "mark-past-open-events|lib|the_mark_never_passes_an_open_event"
   "holes-are-passed|lib|a_batch_that_leaves_a_hole_is_not_passed_over"
   "late-claim-moves-the-range|lib|a_claim_that_comes_back_after_the_release_moves_nothing"
+  "lanes-ignored|lib|the_next_of_a_lane_starts_when_the_one_before_is_over"
   "circuit-never-opens|it|an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing"
   "no-timeline|chaos|"
 )

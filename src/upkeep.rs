@@ -96,6 +96,7 @@ impl Followed {
         for (state, count) in states {
             metrics.events.with_label_values(&[id, state]).set(count);
         }
+        metrics.blocked_keys.with_label_values(&[id]).set(figures.blocked);
         // Not known, with Kafka away for one: then what is known counts.
         let in_kafka = self.watched.oldest_unread(id).unwrap_or_default().as_secs_f64();
         let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
@@ -108,6 +109,7 @@ impl Followed {
 fn forget(workflow: &str, metrics: &Metrics) {
     let _ = metrics.delivery_lag.remove_label_values(&[workflow]);
     let _ = metrics.undelivered_age.remove_label_values(&[workflow]);
+    let _ = metrics.blocked_keys.remove_label_values(&[workflow]);
     for state in ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"] {
         let _ = metrics.events.remove_label_values(&[workflow, state]);
     }

@@ -50,6 +50,7 @@ fn event(key: String, event_type: String, content_type: String, traceparent: Opt
         event_type,
         content_type,
         traceparent,
+        lane: None,
         record_at: None,
         stored_at: 0,
         body: Bytes::from_static(b"{}"),

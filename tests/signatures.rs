@@ -114,6 +114,7 @@ fn event(body: &str) -> Event {
         event_type: "t".to_owned(),
         content_type: "application/json".to_owned(),
         traceparent: None,
+        lane: None,
         record_at: None,
         stored_at: 0,
         body: Bytes::copy_from_slice(body.as_bytes()),

@@ -21,6 +21,8 @@ use crate::topic;
 
 const TOPIC: &str = "chaos.orders";
 const PARTITIONS: i32 = 6;
+/// The workflow that keeps order.
+const ORDERED: &str = "orders-ordered";
 const RELAYS: usize = 2;
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
 
@@ -35,7 +37,7 @@ pub struct Flags {
     /// How often the whole list of faults comes.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about four events.
+    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about five events.
     #[arg(long)]
     events: Option<u64>,
     /// The standby is synchronous: a failover loses nothing, and at-most-once has no exception.
@@ -58,6 +60,7 @@ fn flows() -> Vec<Flow> {
         event_type: "OrderChanged".to_owned(),
         guarantee: guarantee.to_owned(),
         mechanism: mechanism.to_owned(),
+        ordered: id == ORDERED,
         envelope: envelope.to_owned(),
         concurrency,
         max_attempts: 1_000,
@@ -66,6 +69,7 @@ fn flows() -> Vec<Flow> {
         flow("orders-keyed", "exactly-once", OUTBOX, "keyed", 32),
         flow("orders-bare", "at-least-once", OUTBOX, "none", 16),
         flow("orders-once", AT_MOST_ONCE, OUTBOX, "keyed", 64),
+        flow(ORDERED, "exactly-once", OUTBOX, "keyed", 32),
         flow("orders-direct", "idempotent-keys", "generated-keys", "keyed", 16),
     ]
 }

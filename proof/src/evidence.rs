@@ -65,6 +65,8 @@ pub struct Flow {
     pub event_type: String,
     pub guarantee: String,
     pub mechanism: String,
+    /// The events of one record key go out one after the other.
+    pub ordered: bool,
     /// `keyed` or `none`.
     pub envelope: String,
     pub concurrency: u32,

@@ -89,7 +89,8 @@ fn produce(producer: &ThreadedProducer<Context>, plan: &Plan, stopping: &AtomicB
         }
         let due = Duration::from_micros(n * 1_000_000 / plan.rate.max(1));
         std::thread::sleep(due.saturating_sub(began.elapsed()));
-        let (key, value) = (format!("k{}", random.random_range(0..500)), value(n, &mut random));
+        let key = format!("k{}", random.random_range(0..500));
+        let value = value(n, &key, &mut random);
         let mut record = BaseRecord::with_opaque_to(&plan.topic, Box::new(n)).key(&key);
         if let Some(value) = &value {
             record = record.payload(value);
@@ -103,7 +104,7 @@ fn produce(producer: &ThreadedProducer<Context>, plan: &Plan, stopping: &AtomicB
 }
 
 /// Mostly an event or a few; some filtered, some refused by the receiver, some unreadable, some tombstones.
-fn value(n: u64, random: &mut StdRng) -> Option<String> {
+fn value(n: u64, key: &str, random: &mut StdRng) -> Option<String> {
     if n % 97 == 5 {
         return None;
     }
@@ -117,5 +118,5 @@ fn value(n: u64, random: &mut StdRng) -> Option<String> {
         _ => 1,
     };
     let (keep, refuse) = (n % 13 != 4, n % 211 == 9);
-    Some(format!(r#"{{"n":{n},"fan":{fan},"keep":{keep},"refuse":{refuse},"pad":"{pad}"}}"#))
+    Some(format!(r#"{{"n":{n},"key":"{key}","fan":{fan},"keep":{keep},"refuse":{refuse},"pad":"{pad}"}}"#))
 }

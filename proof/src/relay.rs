@@ -35,12 +35,13 @@ impl Settings {
                  \x20   transform: 'range(.fan) as $i | [.n, $i, .pad, .refuse]'\n    eventType: {kind}\n\
                  \x20   endpoint:\n      url: {url}\n      timeout: 1500ms\n      headers: {{x-secret: \"${{CANARY}}\"}}\n\
                  \x20   delivery:\n      guarantee: {guarantee}\n      mechanism: {mechanism}\n      envelope: {envelope}\n      lease: 4s\n\
-                 \x20     concurrency: {concurrency}\n      circuitBreaker: {{failures: 20, openFor: 2s}}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
+                 \x20     concurrency: {concurrency}\n      circuitBreaker: {{failures: 20, openFor: 2s}}\n      {ordering}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
                 id = flow.id,
                 topic = self.topic,
                 kind = flow.event_type,
                 guarantee = flow.guarantee,
                 mechanism = flow.mechanism,
+                ordering = if flow.ordered { "ordering: key\n      onKeyFailure: continue" } else { "ordering: none" },
                 url = self.receiver,
                 envelope = flow.envelope,
                 concurrency = flow.concurrency,

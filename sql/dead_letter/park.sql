@@ -1,6 +1,6 @@
 -- Move one event to the dead letters. Called by outbox::settle::parked, possibly again after a lost reply.
 -- $1 cursor, $2 offset, $3 index, $4 generation, $5 day, $6 workflow, $7 reason, $8 sends, $9 fence, $10 whether the
--- attempt was a retry's, $11 process, $12 body bytes.
+-- attempt was a retry's, $11 process, $12 body bytes, $13 whether its lane stays shut.
 -- One statement: done, dead letter, retry and counter change together or not at all. Only under the current fence (of
 -- the retry row, or of the delivery for a first attempt), on locked rows. The dead letter is written only when the
 -- insert into done was the first. After a failover that lost commits the event itself may be missing: then nothing is
@@ -45,7 +45,7 @@ written as (
     insert into oncebox.dead_letter
            (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, key, event_type,
             content_type, traceparent, source_at, config_version, body, sends, fence, attempts, first_attempt_at,
-            last_attempt_at)
+            last_attempt_at, lane, blocks)
     select $1, $2, $3, $4, $5, $6, c.topic, c.partition, $7, o.key, o.event_type, o.content_type, o.traceparent,
            o.source_at, o.config_version, o.body, $8, $9,
            coalesce((select json_agg(json_build_object(
@@ -58,7 +58,8 @@ written as (
            (select min(a.at) from oncebox.attempt as a
              where a.cursor = $1 and a.record_offset = $2 and a.event_index = $3 and a.generation = $4 and a.day = $5),
            (select max(a.at) from oncebox.attempt as a
-             where a.cursor = $1 and a.record_offset = $2 and a.event_index = $3 and a.generation = $4 and a.day = $5)
+             where a.cursor = $1 and a.record_offset = $2 and a.event_index = $3 and a.generation = $4 and a.day = $5),
+           o.lane, o.lane is not null and $13
       from ended
       join oncebox.cursor as c on c.id = $1
       join oncebox.outbox as o

@@ -5,10 +5,12 @@
 with waiting as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            stopped, event_at)
-    select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow, 'available', 0, 0, 0,
-           clock_timestamp(), false, (select w.stopped from oncebox.workflow as w where w.id = c.workflow),
-           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at)
+            stopped, event_at, lane, held)
+    select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow,
+           case when o.lane is null then 'available' else 'pending' end, 0, 0, 0, clock_timestamp(), false,
+           (select w.stopped from oncebox.workflow as w where w.id = c.workflow),
+           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at), o.lane,
+           case when o.lane is not null then 'order' end
       from oncebox.cursor as c
       join oncebox.outbox as o
         on o.cursor = c.id and o.record_offset >= c.claimed_to and o.record_offset < c.next_offset

@@ -5,7 +5,7 @@
 -- $7 event counts, $8 event bytes, $9 dead records, $10 filtered ranges, $11 tombstone ranges
 -- events: $12 cursors, $13 offsets, $14 indexes, $15 keys, $16 types, $17 content types, $18 traceparents,
 --         $19 source times, $20 config versions, $21 bodies, $31 fingerprints (null: repeats are not suppressed),
---         $32 seconds for which a fingerprint is remembered
+--         $32 seconds for which a fingerprint is remembered, $33 lanes
 -- dead:   $22 cursors, $23 offsets, $24 reasons, $25 details, $26 config versions, $27 values, $28 record keys,
 --         $29 record headers, $30 source times
 --
@@ -57,19 +57,19 @@ fresh as (
 ),
 events as materialized (
     select e.cursor, e.record_offset, e.event_index, e.key, e.event_type, e.content_type, e.traceparent, e.source_at,
-           e.config_version, e.body, e.fingerprint is not null and fresh.cursor is null as suppressed
-      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $31)
+           e.config_version, e.body, e.lane, e.fingerprint is not null and fresh.cursor is null as suppressed
+      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $31, $33)
            as e (cursor, record_offset, event_index, key, event_type, content_type, traceparent, source_at,
-                 config_version, body, fingerprint)
+                 config_version, body, fingerprint, lane)
       left join fresh on fresh.cursor = e.cursor and fresh.record_offset = e.record_offset
                      and fresh.event_index = e.event_index
 ),
 stored as (
     insert into oncebox.outbox
            (cursor, record_offset, event_index, generation, day, key, event_type, content_type, traceparent,
-            source_at, created_at, config_version, body)
+            source_at, created_at, config_version, lane, body)
     select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, e.key, e.event_type,
-           e.content_type, e.traceparent, e.source_at, clock_timestamp(), e.config_version, e.body
+           e.content_type, e.traceparent, e.source_at, clock_timestamp(), e.config_version, e.lane, e.body
       from events as e
       join moved on moved.id = e.cursor
      cross join durable

@@ -140,6 +140,8 @@ create table oncebox.outbox (
     source_at bigint,
     created_at timestamptz not null,
     config_version bigint not null,
+    -- Whose order it keeps, on its cursor; null: nobody's.
+    lane bigint,
     body bytea not null,
     primary key (cursor, record_offset, event_index, generation, day)
 ) partition by range (day);
@@ -242,6 +244,7 @@ create table oncebox.retry (
     stopped interval not null default interval '0',
     -- The event's own time, for its age.
     event_at timestamptz not null,
+    lane bigint,
     primary key (cursor, record_offset, event_index, generation),
     constraint known_state check (state in ('scheduled', 'available', 'active', 'retryable', 'pending')),
     constraint active_rows_have_a_lease check (
@@ -252,6 +255,7 @@ create table oncebox.retry (
 create index retry_due on oncebox.retry (workflow, due) where state <> 'pending';
 create index retry_state on oncebox.retry (workflow, state);
 create index retry_age on oncebox.retry (workflow, event_at);
+create index retry_lane on oncebox.retry (cursor, lane, record_offset, event_index, generation) where lane is not null;
 
 -- Events of the direct path that are stored because an attempt failed: not to be sent again by whoever reads on.
 create table oncebox.spilled (
@@ -295,6 +299,9 @@ create table oncebox.dead_letter (
     last_attempt_at timestamptz,
     -- An answer 2xx that came after the event was given up.
     late_success_at timestamptz,
+    lane bigint,
+    -- The later events of its lane wait until it is replayed.
+    blocks boolean not null default false,
     created_at timestamptz not null default clock_timestamp(),
     primary key (cursor, record_offset, event_index, generation),
     constraint known_reason check (reason in (
@@ -302,6 +309,8 @@ create table oncebox.dead_letter (
 );
 
 create index dead_letter_workflow on oncebox.dead_letter (workflow, created_at);
+create index dead_letter_blocks on oncebox.dead_letter (cursor, lane) where blocks;
+create index dead_letter_blocked on oncebox.dead_letter (workflow) where blocks;
 
 -- Offsets that were never read, and why.
 create table oncebox.gap (

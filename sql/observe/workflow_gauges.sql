@@ -17,6 +17,8 @@ select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded - d.sup
                                where r.workflow = $1 and r.state = 'scheduled' limit 10001) as few) as scheduled,
        (select count(*) from (select 1 from oncebox.retry as r
                                where r.workflow = $1 and r.state = 'pending' limit 10001) as few) as pending,
+       (select count(*) from (select 1 from oncebox.dead_letter as b
+                               where b.workflow = $1 and b.blocks limit 10001) as few) as blocked,
        (select extract(epoch from clock_timestamp() - r.due)::float8
           from oncebox.retry as r
          where r.workflow = $1 and r.state <> 'pending' and r.state <> 'active' and r.due <= clock_timestamp()

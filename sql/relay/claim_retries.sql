@@ -1,5 +1,6 @@
 -- Lease events that are due again, and those whose lease ran out. Called by outbox::claim::retries.
--- $1 workflow, $2 process, $3 lease seconds, $4 limit, $5 whether what is in doubt is tried again. Index: retry_due.
+-- $1 workflow, $2 process, $3 lease seconds, $4 limit, $5 whether what is in doubt is tried again,
+-- $6 the cursors whose delivery this process holds, where order is kept; null: any. Index: retry_due.
 -- Locks end with this statement, the lease guards the request. due becomes the lease's end, so that an expired lease is
 -- found by the same search. Fence, sends and counted change before anything is sent. A row whose event is done already
 -- (a late answer) is removed instead. age: since the first attempt, without the time for which the workflow was stopped.
@@ -9,6 +10,7 @@ with due as materialized (
       from oncebox.retry as r
      where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
        and ($5 or not (r.in_doubt or r.state = 'active'))
+       and ($6::bigint[] is null or r.cursor = any($6))
      order by r.due
      limit $4
        for update skip locked
@@ -67,7 +69,7 @@ claimed as (
 select claimed.cursor, claimed.record_offset, claimed.event_index, claimed.generation, claimed.day, claimed.sends,
        claimed.counted, claimed.fence, claimed.age, claimed.expired, claimed.in_doubt, c.topic, c.partition, o.key, o.event_type,
        o.content_type, o.traceparent, o.source_at,
-       (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.body
+       (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.lane, o.body
   from claimed
   join oncebox.cursor as c on c.id = claimed.cursor
   join oncebox.outbox as o

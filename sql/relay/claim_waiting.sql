@@ -11,7 +11,7 @@ with seen as materialized (
 ),
 waiting as materialized (
     select o.record_offset, o.event_index, o.generation, o.day, o.key, o.event_type, o.content_type, o.traceparent,
-           o.source_at, (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.body
+           o.source_at, (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.lane, o.body
       from oncebox.outbox as o
      where o.cursor = $1 and o.record_offset >= $3 and o.generation = (select generation from seen)
      order by o.record_offset, o.event_index
@@ -38,7 +38,7 @@ moved as (
 )
 select seen.standing, reach.cut, seen.topic, seen.partition, moved.claimed_to, w.record_offset, w.event_index,
        w.generation, w.day, w.key, w.event_type, w.content_type, w.traceparent, w.source_at,
-       w.stored_at, w.body
+       w.stored_at, w.lane, w.body
   from seen
  cross join reach
   left join moved on true

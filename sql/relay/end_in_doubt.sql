@@ -1,5 +1,5 @@
 -- Events of an at-most-once workflow whose only attempt is in doubt become dead letters: they are never sent again. Called
--- by outbox::claim::retries before it claims. $1 workflow, $2 limit. Index: retry_due, primary keys.
+-- by outbox::claim::retries before it claims. $1 workflow, $2 limit, $3 whether lanes stay shut. Index: retry_due, primary keys.
 -- These are events of a lost owner, and retries whose lease ran out; an attempt that ended in doubt is parked as it is
 -- settled. One statement: done, dead letter, retry and counters change together or not at all. Deliveries are locked in
 -- cursor order before retries, like everywhere. An event that is done already (a late answer) only loses its row here.
@@ -55,10 +55,11 @@ written as (
     insert into oncebox.dead_letter
            (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, key, event_type,
             content_type, traceparent, source_at, config_version, body, sends, fence, attempts, first_attempt_at,
-            last_attempt_at)
+            last_attempt_at, lane, blocks)
     select due.cursor, due.record_offset, due.event_index, due.generation, due.day, $1, c.topic, c.partition, 'in_doubt',
            o.key, o.event_type, o.content_type, o.traceparent, o.source_at, o.config_version, o.body, due.sends,
-           due.fence, coalesce(tried.attempts, '[]'), tried.first_at, tried.last_at
+           due.fence, coalesce(tried.attempts, '[]'), tried.first_at, tried.last_at, o.lane,
+           o.lane is not null and $3
       from ended
       join due on due.cursor = ended.cursor and due.record_offset = ended.record_offset
               and due.event_index = ended.event_index and due.generation = ended.generation

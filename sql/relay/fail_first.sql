@@ -1,7 +1,8 @@
 -- First attempts that failed get a retry row. Called by outbox::settle::failed, possibly again after a lost reply.
 -- $1 cursors, $2 offsets, $3 indexes, $4 generations, $5 days, $6 delivery epochs, $7 counted, $8 seconds until due,
 -- $9 in doubt, $10 workflows, $11 process, $12 seconds since the attempt began, $13 event times in ms since 1970,
--- $14 why the event is held, or null when it is tried again by itself.
+-- $14 why the event is held, or null when it is tried again by itself,
+-- $15 lanes.
 -- Only under the current delivery owner and epoch, checked on the locked row: a stale process's failure is ignored and
 -- missing from the answer. An event that is done already needs no retry.
 with locked as materialized (
@@ -9,16 +10,16 @@ with locked as materialized (
 )
 insert into oncebox.retry
        (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-        held, first_attempt_at, stopped, event_at)
+        held, first_attempt_at, stopped, event_at, lane)
 select f.cursor, f.record_offset, f.event_index, f.generation, f.day, f.workflow,
        case when f.held is null then 'retryable' else 'pending' end, 1, f.counted, f.epoch,
        clock_timestamp() + make_interval(secs => f.delay), f.in_doubt, f.held,
        clock_timestamp() - make_interval(secs => f.ago),
        (select w.stopped from oncebox.workflow as w where w.id = f.workflow),
-       coalesce(to_timestamp(f.event_at / 1000.0), clock_timestamp() - make_interval(secs => f.ago))
-  from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $12, $13, $14)
+       coalesce(to_timestamp(f.event_at / 1000.0), clock_timestamp() - make_interval(secs => f.ago)), f.lane
+  from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $12, $13, $14, $15)
        as f (cursor, record_offset, event_index, generation, day, epoch, counted, delay, in_doubt, workflow, ago, event_at,
-             held)
+             held, lane)
   join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $11
  where not exists (
        select 1 from oncebox.done as d

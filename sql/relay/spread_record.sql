@@ -1,7 +1,8 @@
 -- Give every event of one waiting record a life of its own: it has more events than may start together, and a claim must
 -- not cover what does not start. Called by outbox::claim::spread. $1 cursor, $2 delivery epoch, $3 claimed_to as known,
 -- $4 workflow. Index: the outbox partitions' primary keys.
--- The rows hang on the cursor's move, which fails when another process has taken the delivery.
+-- The rows hang on the cursor's move, which fails when another process has taken the delivery. Those of a lane wait for
+-- their turn in it.
 with seen as materialized (
     select o.record_offset, o.generation
       from oncebox.outbox as o
@@ -20,10 +21,11 @@ moved as (
 spread as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            stopped, event_at)
-    select o.cursor, o.record_offset, o.event_index, o.generation, o.day, $4, 'available', 0, 0, 0, clock_timestamp(),
-           false, (select w.stopped from oncebox.workflow as w where w.id = $4),
-           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at)
+            stopped, event_at, lane, held)
+    select o.cursor, o.record_offset, o.event_index, o.generation, o.day, $4,
+           case when o.lane is null then 'available' else 'pending' end, 0, 0, 0, clock_timestamp(), false,
+           (select w.stopped from oncebox.workflow as w where w.id = $4),
+           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at), o.lane, case when o.lane is not null then 'order' end
       from moved
       join oncebox.outbox as o
         on o.cursor = $1 and o.record_offset = moved.record_offset and o.generation = moved.generation

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::output::{self, table};
 use super::{Failure, block_on, load, workflow};
+use crate::config::OnKeyFailure;
 use crate::event::{NotAnEventId, Place};
 use crate::outbox::{Database, notify, resolve, workflow as store};
 
@@ -107,7 +108,11 @@ async fn resolve_one(one: &Resolve) -> Result<(), Failure> {
     let taken = match one.to {
         Word::Delivered => resolve::delivered(&database, &held).await?,
         Word::Redeliver => resolve::send_again(&database, &held).await?,
-        Word::DeadLetter => resolve::give_up(&database, &held).await?,
+        Word::DeadLetter => {
+            let flow = loaded.config.workflow(&held.workflow);
+            let blocks = flow.is_some_and(|flow| flow.delivery.ordering == Some(OnKeyFailure::Block));
+            resolve::give_up(&database, &held, blocks).await?
+        }
     };
     if !taken {
         return Err(anyhow::anyhow!("{place} was settled meanwhile: nothing was changed").into());

@@ -12,7 +12,8 @@ use super::credentials::{Auth, Tls};
 use super::problem::Problem;
 use super::raw::PostgresTlsMode;
 use super::raw_workflow::{
-    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
+    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,
+    Tombstones,
 };
 use super::scalar::StatusMatch;
 use super::secret::Secret;
@@ -188,6 +189,8 @@ pub struct Delivery {
     pub deduplication: Option<Deduplication>,
     pub retries: Retries,
     pub in_doubt: InDoubt,
+    /// Whether the events of one ordering key go out one after the other, and what the others do when one is given up.
+    pub ordering: Option<OnKeyFailure>,
     /// jq; nothing means the record key's bytes.
     pub ordering_key: Option<String>,
     pub concurrency: usize,

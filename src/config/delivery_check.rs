@@ -6,7 +6,7 @@ use super::check::Report;
 use super::checked::{Backoff, CircuitBreaker, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
 use super::endpoint_check;
 use super::raw_delivery::{RawBackoff, RawRetries};
-use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, Ordering, RawWorkflow};
+use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow};
 
 const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(86_400);
@@ -132,6 +132,10 @@ pub fn delivery(
             (_, None | Some(OnInDoubt::Redeliver)) => InDoubt::Redeliver,
             (_, Some(OnInDoubt::Ask)) => InDoubt::Ask,
             (_, Some(OnInDoubt::Hold)) => InDoubt::Hold,
+        },
+        ordering: match raw.delivery.ordering {
+            Some(Ordering::Key) => Some(raw.delivery.on_key_failure.unwrap_or(OnKeyFailure::Block)),
+            Some(Ordering::None) | None => None,
         },
         ordering_key: given(&raw.delivery.ordering_key),
         concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,

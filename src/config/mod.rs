@@ -45,7 +45,8 @@ pub use endpoint_check::KEY_IN_URL;
 pub use load::{Loaded, load, read};
 pub use raw::PostgresTlsMode;
 pub use raw_workflow::{
-    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnOffsetLoss, Tombstones,
+    Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,
+    Tombstones,
 };
 pub use secret::{Secret, SecretError};
 pub use signing_key::{SigningKey, SigningKeyError};

@@ -6,7 +6,7 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{Encoding, OnKeyFailure, Ordering, RawWorkflow};
+use super::raw_workflow::{Encoding, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
@@ -34,16 +34,12 @@ pub fn is_built(pointer: &str) -> bool {
 
 /// Whether each is used, the key, and what to call it.
 fn table(raw: &RawWorkflow) -> Vec<(bool, &'static str, &'static str)> {
-    let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
     let delivery = &raw.delivery;
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
     let rate_limit = delivery.rate_limit.per_second.is_some() || delivery.rate_limit.burst.is_some();
     vec![
         (encoding, "/source/encoding", "this encoding"),
         (delivery.unique.is_some(), "/delivery/unique", "unique"),
-        (matches!(delivery.ordering, Some(Ordering::Key)), "/delivery/ordering", "ordering key"),
-        (set(&delivery.ordering_key), "/delivery/orderingKey", "orderingKey"),
-        (matches!(delivery.on_key_failure, Some(OnKeyFailure::Continue)), "/delivery/onKeyFailure", "onKeyFailure"),
         (rate_limit, "/delivery/rateLimit", "rateLimit"),
         (delivery.dead_letter_limit.is_some(), "/delivery/deadLetterLimit", "deadLetterLimit"),
         (delivery.delay.is_some_and(|d| !d.0.is_zero()), "/delivery/delay", "delay"),

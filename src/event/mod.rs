@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 pub use place::{CursorId, NotAnEventId, Place, encode_components};
 pub use state::{Reason, Standing, UnknownState, WorkflowState};
@@ -80,6 +81,8 @@ pub struct Draft {
     pub traceparent: Option<String>,
     /// The record's time, milliseconds since 1970; the source's when the record has none.
     pub record_at: Option<i64>,
+    /// Whose order it keeps, where a workflow keeps one.
+    pub lane: Option<Lane>,
     /// What tells this change from every other, where repeats are suppressed.
     pub fingerprint: Option<Fingerprint>,
     pub body: Bytes,
@@ -98,6 +101,7 @@ impl Draft {
             content_type: self.content_type.as_str().to_owned(),
             traceparent: self.traceparent,
             record_at: self.record_at,
+            lane: self.lane,
             stored_at,
             body: self.body,
         }
@@ -111,6 +115,18 @@ pub struct Filed {
     pub day: jiff::civil::Date,
     /// Milliseconds since 1970.
     pub stored_at: i64,
+}
+
+/// The events of one ordering key on one partition go out one after the other: 63 bits of the key's SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lane(pub i64);
+
+impl Lane {
+    pub fn of(key: &[u8]) -> Self {
+        let digest = Sha256::digest(key);
+        let head: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
+        Self((u64::from_be_bytes(head) >> 1) as i64)
+    }
 }
 
 /// The SHA-256 of what identifies a change.
@@ -128,6 +144,7 @@ pub struct Event {
     pub content_type: String,
     pub traceparent: Option<String>,
     pub record_at: Option<i64>,
+    pub lane: Option<Lane>,
     /// When it was stored, milliseconds since 1970.
     pub stored_at: i64,
     pub body: Bytes,

@@ -63,6 +63,8 @@ pub struct Metrics {
     pub retention_headroom: GaugeVec,
     /// Events by state.
     pub events: IntGaugeVec,
+    /// Ordering keys that a dead letter holds up.
+    pub blocked_keys: IntGaugeVec,
     /// One-hot state of a workflow.
     pub workflow_state: IntGaugeVec,
     /// Age of the oldest open snapshot on the server.
@@ -163,6 +165,7 @@ impl Metrics {
                 &["workflow"],
             ),
             events: make.gauges("oncebox_events", "Events by state.", &["workflow", "state"]),
+            blocked_keys: make.gauges("oncebox_blocked_keys", "Ordering keys held up by a dead letter.", &["workflow"]),
             workflow_state: make.gauges("oncebox_workflow_state", "1 for the state it is in.", &["workflow", "state"]),
             oldest_snapshot: make.float_gauges(
                 "oncebox_postgres_oldest_snapshot_seconds",

@@ -156,6 +156,7 @@ pub async fn append(
     let bodies: Vec<&[u8]> = drafts.iter().map(|(_, d)| d.body.as_ref()).collect();
     let fingerprints: Vec<Option<&[u8]>> =
         drafts.iter().map(|(_, d)| d.fingerprint.as_ref().map(<[u8; 32]>::as_slice)).collect();
+    let lanes: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.lane.map(|lane| lane.0)).collect();
     let remembered: Vec<f64> = drafts.iter().map(|(b, _)| b.remembered().as_secs_f64()).collect();
 
     let records: Vec<(&Batch, &DeadRecord)> = batches.iter().flat_map(|b| b.dead.iter().map(move |d| (b, d))).collect();
@@ -202,6 +203,7 @@ pub async fn append(
         int8s(&dead_ats),
         bytes_list(&fingerprints),
         float8s(&remembered),
+        int8s(&lanes),
     ];
     let rows = database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await?;
     crate::failpoint!("ingest.commit_unanswered", Err(Error::TooSlow));

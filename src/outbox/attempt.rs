@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Event, Place};
+use crate::event::{Event, Lane, Place};
 
 /// Under which right an attempt was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +41,13 @@ pub struct EventRef {
     pub body_bytes: usize,
     /// The event's own time, milliseconds since 1970.
     pub record_at: Option<i64>,
+    pub lane: Option<Lane>,
 }
 
 impl From<&Event> for EventRef {
     fn from(event: &Event) -> Self {
-        Self { place: event.place, day: event.day, body_bytes: event.body.len(), record_at: event.record_at }
+        let Event { place, day, record_at, lane, ref body, .. } = *event;
+        Self { place, day, body_bytes: body.len(), record_at, lane }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use super::sql::{boolean, float8, int4s, int8, int8s, text, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::InDoubt;
-use crate::event::{CursorId, Event, Place, ProcessId, SourcePosition};
+use crate::event::{CursorId, Event, Lane, Place, ProcessId, SourcePosition};
 use crate::send::verdict::Tries;
 
 /// How many events in doubt one statement puts away.
@@ -97,7 +97,7 @@ pub struct PutAway {
 }
 
 /// Puts away what is in doubt, when the workflow does not try it again by itself.
-pub async fn put_away(database: &Database, workflow: &str, policy: InDoubt) -> Result<PutAway, Error> {
+pub async fn put_away(database: &Database, workflow: &str, policy: InDoubt, blocks: bool) -> Result<PutAway, Error> {
     let parameters = [text(&workflow), int8(&PUT_AWAY_AT_ONCE)];
     match policy {
         InDoubt::Redeliver | InDoubt::Ask => Ok(PutAway::default()),
@@ -110,6 +110,7 @@ pub async fn put_away(database: &Database, workflow: &str, policy: InDoubt) -> R
         }
         InDoubt::End => {
             let file = include_str!("../../sql/relay/end_in_doubt.sql");
+            let parameters = [text(&workflow), int8(&PUT_AWAY_AT_ONCE), boolean(&blocks)];
             let rows = database.query(Purpose::Claim, file, &parameters).await?;
             let count = |name: &str| rows.first().map_or(0, |row| row.get::<_, i64>(name).unsigned_abs());
             Ok(PutAway { ended: count("ended"), expired: count("expired"), ..PutAway::default() })
@@ -125,6 +126,7 @@ pub async fn retries(
     lease: Duration,
     limit: i64,
     policy: InDoubt,
+    cursors: Option<&[i64]>,
 ) -> Result<Vec<Retry>, Error> {
     let lease_until = Instant::now() + lease;
     let seconds = lease.as_secs_f64();
@@ -132,7 +134,8 @@ pub async fn retries(
         InDoubt::Redeliver | InDoubt::Ask => true,
         InDoubt::Hold | InDoubt::End => crate::mutant!("doubt-is-sent-again"),
     };
-    let parameters = [text(&workflow), uuid(&process), float8(&seconds), int8(&limit), boolean(&doubtful_too)];
+    let parameters =
+        [text(&workflow), uuid(&process), float8(&seconds), int8(&limit), boolean(&doubtful_too), int8s(&cursors)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/claim_retries.sql"), &parameters).await?;
     Ok(rows.iter().map(|row| retry(row, lease_until)).collect())
 }
@@ -192,6 +195,7 @@ fn event(row: &Row, cursor: CursorId) -> Event {
         content_type: row.get("content_type"),
         traceparent: row.get("traceparent"),
         record_at: row.get("source_at"),
+        lane: row.get::<_, Option<i64>>("lane").map(Lane),
         stored_at: row.get("stored_at"),
         body: Bytes::from(row.get::<_, Vec<u8>>("body")),
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::{Client, Object};
 
 use super::database::STATEMENT_LIMIT;
-use super::sql::{Schema, float8, int8, int8s, text, texts, uuid};
+use super::sql::{Schema, boolean, float8, int8, int8s, text, texts, uuid};
 use super::{Database, Error, Purpose};
-use crate::event::{CursorId, ProcessId};
+use crate::event::{CursorId, Lane, ProcessId};
 
 /// A delivery that this process holds.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub struct Delivery {
     pub timeline: Arc<str>,
     /// What the database may have lost, when it has failed over since the delivery was last taken.
     pub failover: Option<Failover>,
+    /// Lanes in which something is stored that is not over, where order is kept.
+    pub lanes: Vec<Lane>,
 }
 
 /// A partition whose last commits may be missing.
@@ -55,11 +57,11 @@ pub async fn look(
     workflow: &str,
     process: ProcessId,
     lease: Duration,
-    held: &[CursorId],
+    (held, ordered): (&[CursorId], bool),
 ) -> Result<Found, Error> {
     let lease = lease.as_secs_f64();
     let held: Vec<i64> = held.iter().map(|cursor| cursor.0).collect();
-    let parameters = [text(&workflow), uuid(&process), float8(&lease), int8s(&held)];
+    let parameters = [text(&workflow), uuid(&process), float8(&lease), int8s(&held), boolean(&ordered)];
     let file = include_str!("../../sql/relay/deliverable.sql");
     let rows = database.query(Purpose::Claim, file, &parameters).await?;
     let mut found = Found::default();
@@ -75,11 +77,11 @@ pub async fn take(
     database: &Database,
     workflow: &str,
     cursor: CursorId,
-    process: ProcessId,
-    lease: Duration,
+    (process, lease): (ProcessId, Duration),
+    ordered: bool,
 ) -> Result<Option<Delivery>, Error> {
     let mut client = database.get(Purpose::Claim).await?;
-    let taking = take_over(&mut client, &database.schema, workflow, cursor, (process, lease));
+    let taking = take_over(&mut client, &database.schema, (workflow, ordered), cursor, (process, lease));
     match tokio::time::timeout(STATEMENT_LIMIT, taking).await {
         Ok(taken) => taken,
         Err(_) => {
@@ -92,7 +94,7 @@ pub async fn take(
 async fn take_over(
     client: &mut Client,
     schema: &Schema,
-    workflow: &str,
+    (workflow, ordered): (&str, bool),
     cursor: CursorId,
     (process, lease): (ProcessId, Duration),
 ) -> Result<Option<Delivery>, Error> {
@@ -110,6 +112,11 @@ async fn take_over(
         (row.get("epoch"), row.get("settled_to"), row.get("claimed_to"));
     let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
     let lost = transaction.query_typed(&schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
+    let shut = include_str!("../../sql/relay/shut_lanes.sql");
+    let lanes = match ordered {
+        true => transaction.query_typed(&schema.text(shut), &[int8(&cursor.0)]).await.map_err(failed(shut))?,
+        false => Vec::new(),
+    };
     let in_doubt: i64 = lost.first().map_or(0, |row| row.get("in_doubt"));
     let delivery = Delivery {
         cursor,
@@ -126,6 +133,7 @@ async fn take_over(
             partition: row.get("partition"),
             from: claimed_to,
         }),
+        lanes: lanes.iter().map(|row| Lane(row.get("lane"))).collect(),
     };
     transaction.commit().await.map_err(failed(take))?;
     Ok(Some(delivery))

@@ -129,6 +129,7 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
     let agos: Vec<f64> = batch.iter().map(|f| f.attempt.as_ref().map_or(0.0, |a| a.ago.as_secs_f64())).collect();
     let helds: Vec<Option<&str>> = batch.iter().map(|f| f.next.held()).collect();
     let event_ats: Vec<Option<i64>> = batch.iter().map(|f| f.event.record_at).collect();
+    let lanes: Vec<Option<i64>> = batch.iter().map(|f| f.event.lane.map(|lane| lane.0)).collect();
     let parameters = [
         int8s(&places.cursors),
         int8s(&places.offsets),
@@ -144,6 +145,7 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
         float8s(&agos),
         int8s(&event_ats),
         texts(&helds),
+        int8s(&lanes),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/fail_first.sql"), &parameters).await?;
     Ok(rows.iter().map(place).collect())

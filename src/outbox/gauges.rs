@@ -20,6 +20,8 @@ pub struct Figures {
     pub active: i64,
     pub retryable: i64,
     pub pending: i64,
+    /// Dead letters that keep a lane shut.
+    pub blocked: i64,
     /// Processes that deliver for this workflow.
     pub owners: i64,
     /// Seconds since the oldest retry became due.
@@ -47,6 +49,7 @@ pub async fn read(database: &Database, workflow: &str) -> Result<Figures, Error>
         active: row.get("active"),
         retryable: row.get("retryable"),
         pending: row.get("pending"),
+        blocked: row.get("blocked"),
         owners: row.get("owners"),
         retry_lag: row.get("retry_lag"),
         retry_age: row.get("retry_age"),

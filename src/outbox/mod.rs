@@ -15,6 +15,7 @@ pub mod failure;
 pub mod gap;
 pub mod gauges;
 pub mod handoff;
+pub mod lane;
 pub mod load;
 pub mod migrate;
 pub mod notify;

@@ -13,6 +13,8 @@ pub struct Death {
     pub right: Right,
     pub sends: u32,
     pub reason: Reason,
+    /// Whether the later events of its lane wait for it.
+    pub blocks: bool,
     /// Nothing when the event was given up before another attempt was made.
     pub attempt: Option<AttemptRecord>,
 }
@@ -45,6 +47,7 @@ pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Res
         boolean(&retried),
         uuid(&process),
         int8(&bytes),
+        boolean(&death.blocks),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/dead_letter/park.sql"), &parameters).await?;
     Ok(match rows.first().map(|row| (row.get("allowed"), row.get("parked"))) {

@@ -66,6 +66,7 @@ pub async fn held(database: &Database, place: Place) -> Result<Option<Held>, Err
             day: row.get("day"),
             body_bytes: usize::try_from(row.get::<_, i32>("body_bytes")).unwrap_or(0),
             record_at: row.get("source_at"),
+            lane: None,
         },
         sends: u32::try_from(row.get::<_, i32>("sends")).unwrap_or(0),
         fence: row.get("fence"),
@@ -90,13 +91,14 @@ pub async fn send_again(database: &Database, held: &Held) -> Result<bool, Error>
 }
 
 /// Nobody knows, and nobody will: a dead letter. Answers whether it was still held.
-pub async fn give_up(database: &Database, held: &Held) -> Result<bool, Error> {
+pub async fn give_up(database: &Database, held: &Held, blocks: bool) -> Result<bool, Error> {
     let death = Death {
         event: held.event.clone(),
         workflow: held.workflow.clone(),
         right: Right::Retry { fence: held.fence },
         sends: held.sends,
         reason: Reason::InDoubt,
+        blocks,
         attempt: None,
     };
     Ok(park::park(database, ProcessId::nil(), &death).await? == Parked::Written)

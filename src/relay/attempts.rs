@@ -11,6 +11,7 @@ use super::circuit::{self, State};
 use super::dispatcher::{Dispatcher, Message};
 use super::settler::{Delivered, Undelivered};
 use super::slots::Slots;
+use crate::config::OnKeyFailure;
 use crate::event::{Event, Reason, WorkflowState};
 use crate::observe::chain;
 use crate::outbox::attempt::{AttemptRecord, EventRef, Right};
@@ -74,7 +75,11 @@ impl Dispatcher {
                 continue;
             }
             let epoch = window.epoch;
-            let Some(event) = window.start() else { continue };
+            let started = window.start();
+            let behind = window.take_behind();
+            self.put_behind(behind, epoch);
+            let Some(window) = self.windows.get_mut(&cursor) else { continue };
+            let Some(event) = started else { continue };
             if window.has_queued() {
                 self.turns.push_back(cursor);
                 passes += 1;
@@ -228,6 +233,7 @@ impl Dispatcher {
             right: job.right,
             sends: job.tries.sends,
             reason,
+            blocks: self.workflow.delivery.ordering == Some(OnKeyFailure::Block),
             attempt,
         };
         self.shared.settler.undelivered(Undelivered::Dies(death, self.reply.clone()));

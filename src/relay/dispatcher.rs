@@ -1,6 +1,6 @@
 //! The loop of one workflow's relay: take in what happened, then start what may start. All state is here, in one task.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,11 +17,12 @@ use super::{Shared, Signals};
 use crate::config::Workflow;
 use crate::direct::Parcel;
 use crate::direct::window::Window as DirectWindow;
-use crate::event::{CursorId, Place, Standing};
+use crate::event::{CursorId, Lane, Place, Standing};
 use crate::observe::WorkflowMetrics;
 use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
+use crate::outbox::lane::Looked;
 use crate::send::connect::{Connection, Target};
 use crate::send::lookup::Question;
 use crate::send::request::Template;
@@ -41,6 +42,7 @@ pub(super) enum Message {
     Retries { slots: usize, found: Option<Claimed> },
     Asked(Box<Asked>),
     CircuitAccounted,
+    LanesLooked { asked: Vec<(CursorId, Lane)>, asked_at: Instant, looked: Option<Looked> },
 }
 
 /// What a claim of retries came to.
@@ -74,6 +76,12 @@ pub(super) struct Dispatcher {
     /// Events of the direct path that failed and are not stored yet.
     pub storing: usize,
     pub circuit: Circuit,
+    /// Lanes of which something has ended.
+    pub lanes_to_open: HashSet<(CursorId, Lane)>,
+    /// Lanes in which something is stored, and whose turn to be looked at comes.
+    pub lanes_to_look_at: Vec<(CursorId, Lane)>,
+    pub opening_lanes: bool,
+    pub next_lanes_at: Instant,
 
     /// Requests under way.
     pub in_flight: usize,
@@ -134,6 +142,10 @@ impl Dispatcher {
             direct_turns: VecDeque::new(),
             storing: 0,
             circuit: Circuit::new(workflow.delivery.circuit, now),
+            lanes_to_open: HashSet::new(),
+            lanes_to_look_at: Vec::new(),
+            opening_lanes: false,
+            next_lanes_at: now,
             in_flight: 0,
             unsettled: 0,
             retries_in_flight: 0,
@@ -203,6 +215,7 @@ impl Dispatcher {
             self.look_for_deliveries();
         }
         self.follow_circuit(now);
+        self.open_lanes(now);
         self.claim_retries(now);
         self.claim_waiting();
         self.start_attempts();
@@ -251,7 +264,8 @@ impl Dispatcher {
 
     /// How far first attempts may be claimed ahead of what is settled.
     pub fn most_ahead(&self) -> usize {
-        (4 * self.workflow.delivery.concurrency).max(1_000)
+        let least = if self.workflow.delivery.ordering.is_some() { 4_000 } else { 1_000 };
+        (4 * self.workflow.delivery.concurrency).max(least)
     }
 
     /// SIGTERM: nothing new starts; what was started is finished, settled, and the rest given back.

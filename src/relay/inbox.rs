@@ -31,6 +31,7 @@ impl Dispatcher {
             }
             Message::Retries { slots, found } => self.retries_claimed(slots, found),
             Message::Asked(asked) => self.asked(*asked),
+            Message::LanesLooked { asked, asked_at, looked } => self.lanes_looked(&asked, asked_at, looked),
             Message::CircuitAccounted => {
                 self.circuit.half_open();
                 self.show_circuit();
@@ -86,10 +87,16 @@ impl Dispatcher {
                 let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
                 if let Some(window) = window {
                     window.settle(committed.place);
+                    if let Some(lane) = committed.lane {
+                        self.lane_changed(committed.place.cursor, lane, committed.lane_is);
+                    }
                 }
             }
             Right::Retry { .. } => {
                 self.retries.remove(&committed.place);
+                if let Some(lane) = committed.lane {
+                    self.lanes_to_open.insert((committed.place.cursor, lane));
+                }
             }
         }
         if let Some(due_in) = committed.due_in {

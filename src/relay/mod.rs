@@ -4,7 +4,7 @@
 //! a statement) runs beside it and comes back as a message. `ingest` is never imported here: the two meet in `outbox`.
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `inbox` (what it hears), `ownership` (taking, keeping,
-//! giving back), `waiting` (claiming what waited), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
+//! giving back), `waiting` (claiming what waited), `lanes` and `order` (one after the other per key), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
 //! next), `circuit` (whether the endpoint is left alone), `settler` (writing outcomes down); for the path without
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
@@ -13,6 +13,8 @@ mod circuit;
 mod direct;
 mod dispatcher;
 mod inbox;
+mod lanes;
+mod order;
 mod ownership;
 mod retries;
 pub mod settler;

@@ -26,18 +26,20 @@ impl Dispatcher {
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
         tokio::spawn(async move {
             let lease = workflow.delivery.lease;
+            let ordered = workflow.delivery.ordering.is_some();
             let mut taken = Vec::new();
-            let found = match delivery::look(&shared.database, &workflow.id, shared.process, lease, &held).await {
-                Ok(found) => found,
-                Err(error) => {
-                    warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
-                    Found::default()
-                }
-            };
+            let found =
+                match delivery::look(&shared.database, &workflow.id, shared.process, lease, (&held, ordered)).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
+                        Found::default()
+                    }
+                };
             // One that we know we hold is never among them, even with its lease run out: it is extended, because what it
             // has sent is known here, and would be in doubt after a take-over.
             for cursor in found.free {
-                match delivery::take(&shared.database, &workflow.id, cursor, shared.process, lease).await {
+                match delivery::take(&shared.database, &workflow.id, cursor, (shared.process, lease), ordered).await {
                     Ok(delivery) => taken.extend(delivery),
                     Err(error) => {
                         warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed");
@@ -175,6 +177,8 @@ impl Dispatcher {
         self.shared.desks.close(cursor);
         if let Some(window) = self.windows.get_mut(&cursor) {
             window.release();
+            let (behind, epoch) = (window.take_behind(), window.epoch);
+            self.put_behind(behind, epoch);
         }
     }
 

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::attempts::Job;
 use super::dispatcher::{Claimed, Dispatcher, Message};
-use crate::config::InDoubt;
+use crate::config::{InDoubt, OnKeyFailure};
 use crate::event::Reason;
 use crate::observe::chain;
 use crate::outbox::attempt::Right;
@@ -53,17 +53,22 @@ impl Dispatcher {
             return;
         }
         self.reserved = slots;
+        let held = self.held_lanes();
         self.next_retry_at = now + LOOK_FOR_RETRIES;
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
         tokio::spawn(async move {
             let limit = i64::try_from(slots).expect("slots are few");
             let lease = workflow.delivery.lease;
             let policy = workflow.delivery.in_doubt;
-            let put_away = claim::put_away(&shared.database, &workflow.id, policy).await.unwrap_or_else(|error| {
-                warn!(workflow = %workflow.id, error = %chain(&error), "putting away what is in doubt failed");
-                PutAway::default()
-            });
-            let claimed = claim::retries(&shared.database, &workflow.id, shared.process, lease, limit, policy).await;
+            let blocks = workflow.delivery.ordering == Some(OnKeyFailure::Block);
+            let put_away =
+                claim::put_away(&shared.database, &workflow.id, policy, blocks).await.unwrap_or_else(|error| {
+                    warn!(workflow = %workflow.id, error = %chain(&error), "putting away what is in doubt failed");
+                    PutAway::default()
+                });
+            let claimed =
+                claim::retries(&shared.database, &workflow.id, shared.process, lease, limit, policy, held.as_deref())
+                    .await;
             #[cfg_attr(not(feature = "failpoints"), allow(unused_variables))]
             let claimed_any = claimed.as_ref().is_ok_and(|retries| !retries.is_empty());
             let next_due = match &claimed {

@@ -11,10 +11,11 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::{error, warn};
 
-use crate::event::{Place, ProcessId};
+use crate::event::{Lane, Place, ProcessId};
 use crate::observe::{Metrics, chain};
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
+use crate::outbox::lane::{self, Behind};
 use crate::outbox::park::{self, Death, Parked};
 use crate::outbox::settle::{self, Completion, Settled};
 use crate::outbox::spill::{Burial, Spill};
@@ -31,6 +32,20 @@ pub struct Committed {
     pub due_in: Option<Duration>,
     /// Whether anything was: not when another process holds it by now.
     pub is_written: bool,
+    pub lane: Option<Lane>,
+    /// What that means for the lane.
+    pub lane_is: LaneIs,
+}
+
+/// What a committed outcome means for the event's lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneIs {
+    /// The event is over, and the next may go.
+    Free,
+    /// The event is stored, or dead and blocking.
+    Stored,
+    /// The event was stored behind others.
+    Behind,
 }
 
 pub type Reply = UnboundedSender<Committed>;
@@ -45,6 +60,8 @@ pub struct Delivered {
 pub enum Undelivered {
     Waits(Failure, Reply),
     Dies(Death, Reply),
+    /// Not sent: its lane is busy.
+    Behind(Behind, Reply),
     /// Of the direct path.
     Spills(Box<Spill>, Reply),
     Buries(Burial, Reply),
@@ -110,7 +127,14 @@ impl Desk {
                     Some(Settled::AlreadyDone) | None => {}
                 }
                 metrics.settle_stage.observe(item.answered_at.elapsed().as_secs_f64());
-                let committed = Committed { place, right: item.completion.right, due_in: None, is_written: true };
+                let committed = Committed {
+                    place,
+                    right: item.completion.right,
+                    due_in: None,
+                    is_written: true,
+                    lane: item.completion.event.lane,
+                    lane_is: LaneIs::Free,
+                };
                 let _ = item.reply.send(committed);
             }
         }
@@ -130,16 +154,18 @@ impl Desk {
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
             self.record(&batch).await;
             let (mut waiting, mut dying) = (Vec::new(), Vec::new());
-            let (mut spilling, mut burying) = (Vec::new(), Vec::new());
+            let (mut spilling, mut burying, mut behind) = (Vec::new(), Vec::new(), Vec::new());
             for item in batch.drain(..) {
                 match item {
                     Undelivered::Waits(failure, reply) => waiting.push((failure, reply)),
                     Undelivered::Dies(death, reply) => dying.push((death, reply)),
+                    Undelivered::Behind(one, reply) => behind.push((one, reply)),
                     Undelivered::Spills(spill, reply) => spilling.push((*spill, reply)),
                     Undelivered::Buries(burial, reply) => burying.push((burial, reply)),
                 }
             }
             self.wait(waiting).await;
+            self.put_behind(behind).await;
             for (death, reply) in dying {
                 let committed = self.park(death).await;
                 let _ = reply.send(committed);
@@ -159,7 +185,7 @@ impl Desk {
                 Undelivered::Dies(death, _) => {
                     death.attempt.as_ref().map(|attempt| (&death.event, death.sends, death.right, attempt))
                 }
-                Undelivered::Spills(..) | Undelivered::Buries(..) => None,
+                Undelivered::Behind(..) | Undelivered::Spills(..) | Undelivered::Buries(..) => None,
             });
             failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
         })
@@ -182,7 +208,25 @@ impl Desk {
                 warn!(workflow = %failure.workflow, event = %place, "fenced: a failure came after its lease was lost");
             }
             let due_in = failure.next.due_in().filter(|_| is_written);
-            let _ = reply.send(Committed { place, right: failure.right, due_in, is_written });
+            let lane = failure.event.lane;
+            let lane_is = LaneIs::Stored;
+            let _ = reply.send(Committed { place, right: failure.right, due_in, is_written, lane, lane_is });
+        }
+    }
+
+    async fn put_behind(&self, batch: Vec<(Behind, Reply)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let (events, replies): (Vec<Behind>, Vec<Reply>) = batch.into_iter().unzip();
+        let written =
+            until_done("putting events behind others", || lane::put_behind(&self.database, self.process, &events))
+                .await;
+        for (behind, reply) in events.into_iter().zip(replies) {
+            let (place, lane) = (behind.event.place, behind.event.lane);
+            let is_written = written.contains(&place);
+            let right = Right::Range { epoch: behind.epoch };
+            let _ = reply.send(Committed { place, right, due_in: None, is_written, lane, lane_is: LaneIs::Behind });
         }
     }
 
@@ -203,7 +247,9 @@ impl Desk {
             Parked::AlreadyDone => {}
             Parked::Fenced => metrics.fenced_writes.inc(),
         }
-        Committed { place, right: death.right, due_in: None, is_written: parked != Parked::Fenced }
+        let is_written = parked != Parked::Fenced;
+        let lane_is = if death.blocks || !is_written { LaneIs::Stored } else { LaneIs::Free };
+        Committed { place, right: death.right, due_in: None, is_written, lane: death.event.lane, lane_is }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use tracing::warn;
 
-use super::settler::{Committed, Desk, Reply, until_done};
+use super::settler::{Committed, Desk, LaneIs, Reply, until_done};
 use crate::event::Reason;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure;
@@ -66,7 +66,7 @@ impl Desk {
                     None
                 }
             };
-            let _ = reply.send(Committed { place, right, due_in, is_written });
+            let _ = reply.send(Committed { place, right, due_in, is_written, lane: None, lane_is: LaneIs::Free });
         }
     }
 
@@ -74,7 +74,7 @@ impl Desk {
     async fn end(&self, spill: Spill, reason: Reason) {
         let right = Right::Retry { fence: spill.epoch };
         let (event, sends) = (EventRef::from(&spill.event), spill.sends);
-        self.park(Death { event, workflow: spill.workflow, right, sends, reason, attempt: None }).await;
+        self.park(Death { event, workflow: spill.workflow, right, sends, reason, blocks: false, attempt: None }).await;
     }
 
     /// What the attempts saw, filed under the day that their events are.
@@ -105,7 +105,8 @@ impl Desk {
                 None => metrics.fenced_writes.inc(),
             }
             let right = Right::Direct { epoch: burial.epoch };
-            let _ = reply.send(Committed { place: burial.place, right, due_in: None, is_written: fresh.is_some() });
+            let (place, is_written) = (burial.place, fresh.is_some());
+            let _ = reply.send(Committed { place, right, due_in: None, is_written, lane: None, lane_is: LaneIs::Free });
         }
     }
 }

@@ -26,7 +26,8 @@ impl Dispatcher {
         let (events, bytes) = self.ahead();
         let bytes = MOST_BYTES_AHEAD.saturating_sub(bytes);
         let mut room = match only_what_starts {
-            true => self.slots().free().saturating_sub(self.queued()),
+            // Events whose lane is busy are claimed and wait.
+            true => self.slots().free().saturating_sub(self.queued()).min(self.most_ahead().saturating_sub(events)),
             false => self.most_ahead().saturating_sub(events),
         };
         // Few large claims: planning one costs as much as reading hundreds of rows.

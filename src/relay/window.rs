@@ -2,12 +2,13 @@
 //!
 //! Events start in offset order, so those never sent are always the end of the range and can be given back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::event::{CursorId, Event, Place};
+use super::lanes::{Lanes, Next, Turn};
+use crate::event::{CursorId, Event, Lane, Place};
 use crate::outbox::delivery::{Delivery, Progress};
 use crate::outbox::handoff::HandOff;
 
@@ -35,6 +36,11 @@ pub struct Window {
     timeline: Arc<str>,
     claimed_to: i64,
     queue: VecDeque<Event>,
+    /// Events whose lane has become free: next of all.
+    ready: VecDeque<Event>,
+    lanes: Lanes,
+    /// Events that are to be stored behind others of their lane.
+    behind: Vec<Event>,
     /// Hand-offs that came before the claim that precedes them.
     early: Vec<HandOff>,
     /// Offsets with events that are neither done nor in retry: how many, and their bytes.
@@ -66,6 +72,9 @@ impl Window {
             timeline: Arc::clone(&delivery.timeline),
             claimed_to: delivery.claimed_to,
             queue: VecDeque::new(),
+            ready: VecDeque::new(),
+            lanes: Lanes::new(&delivery.lanes),
+            behind: Vec::new(),
             early: Vec::new(),
             open: BTreeMap::new(),
             events: 0,
@@ -134,17 +143,70 @@ impl Window {
     }
 
     pub fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.ready.is_empty()
     }
 
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.ready.len()
     }
 
+    /// The next event that may be sent. Those whose lane is busy wait, or are to be stored behind others.
     pub fn start(&mut self) -> Option<Event> {
-        let event = self.queue.pop_front()?;
-        self.last_started = Some(event.place.offset);
-        Some(event)
+        if let Some(event) = self.ready.pop_front() {
+            return Some(event);
+        }
+        loop {
+            let event = self.queue.pop_front()?;
+            self.last_started = Some(event.place.offset);
+            match self.lanes.enter(event) {
+                Turn::Starts(event) => return Some(event),
+                Turn::Waits => {}
+                Turn::Behind(events) => self.behind.extend(events),
+            }
+        }
+    }
+
+    /// Events that are to be stored behind others of their lane.
+    pub fn take_behind(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.behind)
+    }
+
+    /// A first attempt of the lane is over for good. Answers whether what is stored of the lane comes next.
+    pub fn lane_ended(&mut self, lane: Lane, now: Instant) -> bool {
+        match self.lanes.ended(lane) {
+            Next::Starts(event) if self.releasing => {
+                let behind = self.lanes.defer(event, now);
+                self.behind.extend(behind);
+                false
+            }
+            Next::Starts(event) => {
+                self.ready.push_back(event);
+                false
+            }
+            Next::Stored => true,
+            Next::Nothing => false,
+        }
+    }
+
+    /// Something of the lane is stored from now on.
+    pub fn lane_stored(&mut self, lane: Lane, now: Instant) {
+        self.behind.extend(self.lanes.stored(lane, now));
+    }
+
+    pub fn put_behind(&mut self, lane: Lane, now: Instant) {
+        self.lanes.put(lane, now);
+    }
+
+    pub fn stored_lanes(&self) -> impl Iterator<Item = Lane> + '_ {
+        self.lanes.stored_lanes()
+    }
+
+    pub fn waits_for_stored(&self, lane: Lane) -> bool {
+        self.lanes.waits_for_stored(lane)
+    }
+
+    pub fn looked_at(&mut self, asked: &[Lane], busy: &HashSet<Lane>, asked_at: Instant) {
+        self.lanes.looked_at(asked, busy, asked_at);
     }
 
     /// An event is done or in retry.
@@ -181,6 +243,11 @@ impl Window {
             self.events -= early.events.len();
             self.bytes -= early.events.iter().map(|event| event.body.len()).sum::<usize>();
         }
+        let now = Instant::now();
+        for event in std::mem::take(&mut self.ready) {
+            let behind = self.lanes.defer(event, now);
+            self.behind.extend(behind);
+        }
         let keep = self.queue.iter().take_while(|event| Some(event.place.offset) == self.last_started).count();
         let dropped = self.queue.split_off(keep);
         if let Some(first) = dropped.front() {
@@ -216,6 +283,7 @@ mod tests {
             in_doubt: 0,
             timeline: "00000001".into(),
             failover: None,
+            lanes: Vec::new(),
         })
     }
 
@@ -228,6 +296,7 @@ mod tests {
             event_type: String::new(),
             content_type: String::new(),
             traceparent: None,
+            lane: None,
             record_at: None,
             stored_at: 0,
             body: Bytes::new(),

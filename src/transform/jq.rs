@@ -97,6 +97,16 @@ impl Program {
         }
     }
 
+    /// The first output, as JSON.
+    pub fn json(
+        &self,
+        input: &Decoded<'_>,
+        record: Option<&Val>,
+        name: &'static str,
+    ) -> Result<Option<String>, Rejection> {
+        self.first(input, record, name)?.map(|value| written(&value)).transpose()
+    }
+
     fn first(&self, input: &Decoded<'_>, record: Option<&Val>, name: &'static str) -> Result<Option<Val>, Rejection> {
         let mut first = None;
         self.each(input, record, name, |value| {

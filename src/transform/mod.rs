@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::config::{Encoding, EventType, Format, Tombstones, Workflow};
-use crate::event::{Draft, Record};
+use crate::event::{Draft, Lane, Record};
 use debezium::Change;
 use decode::{Decoded, Output};
 use jq::Program;
@@ -101,6 +101,7 @@ pub struct Transformer {
     filter: Option<Program>,
     transform: Option<Program>,
     event_type: Option<Program>,
+    ordering_key: Option<Program>,
     key: key::Format,
     /// What tells changes apart, where repeats are suppressed.
     changes: Option<key::Format>,
@@ -122,6 +123,7 @@ impl Transformer {
             filter: compile(&workflow.filter)?,
             transform: compile(&workflow.transform)?,
             event_type,
+            ordering_key: compile(&workflow.delivery.ordering_key)?,
             key: key::Format::of(&workflow)?,
             changes: changes(&workflow).transpose()?,
             workflow,
@@ -184,6 +186,7 @@ impl Transformer {
             self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
         see(Step::Keyed { keys: &keys });
         let traceparent = traceparent(record);
+        let lane = self.lane(record, &decoded, record_value.as_ref())?;
         let mut drafts = Vec::with_capacity(outputs.len());
         for (index, output) in outputs.iter().enumerate() {
             let index = i32::try_from(index).expect("outputs are bounded");
@@ -198,6 +201,7 @@ impl Transformer {
                 content_type,
                 traceparent: traceparent.clone(),
                 record_at,
+                lane,
                 fingerprint: changes.as_ref().map(|changes| changes.fingerprint(index)),
                 body: Bytes::from(body),
             });
@@ -206,7 +210,10 @@ impl Transformer {
     }
 
     fn needs_record(&self) -> bool {
-        [&self.filter, &self.transform, &self.event_type].into_iter().flatten().any(Program::uses_record)
+        [&self.filter, &self.transform, &self.event_type, &self.ordering_key]
+            .into_iter()
+            .flatten()
+            .any(Program::uses_record)
     }
 
     fn outputs(&self, decoded: &Decoded<'_>, record: Option<&jaq_json::Val>) -> Result<Vec<Output>, Rejection> {
@@ -214,6 +221,21 @@ impl Transformer {
         let most = OUTPUT_FACTOR * self.workflow.source.max_bytes;
         let text = matches!(self.workflow.source.encoding, Encoding::Text);
         program.run(decoded, record, "transform", jq::Limits { outputs: MOST_OUTPUTS, bytes: most, text })
+    }
+
+    /// Whose order the record's events keep. A record without a key, and one whose ordering key is null, keeps none.
+    fn lane(
+        &self,
+        record: &Record,
+        decoded: &Decoded<'_>,
+        value: Option<&jaq_json::Val>,
+    ) -> Result<Option<Lane>, Rejection> {
+        if self.workflow.delivery.ordering.is_none() {
+            return Ok(None);
+        }
+        let Some(program) = &self.ordering_key else { return Ok(record.key.as_deref().map(Lane::of)) };
+        let key = program.json(decoded, value, "orderingKey")?;
+        Ok(key.filter(|text| text != "null").map(|text| Lane::of(text.as_bytes())))
     }
 
     fn event_type(

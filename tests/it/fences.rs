@@ -57,7 +57,7 @@ async fn case(retry: bool) -> Case {
     let database = Database::new(&settings).expect("settings");
     let day = test.query("select day from oncebox.outbox", &[]).await[0].get(0);
     let place = Place { cursor: CursorId(1), offset: 0, index: 0, generation: 0 };
-    Case { test, database, process, event: EventRef { place, day, body_bytes: 1, record_at: Some(0) } }
+    Case { test, database, process, event: EventRef { place, day, body_bytes: 1, record_at: Some(0), lane: None } }
 }
 
 impl Case {
@@ -92,6 +92,7 @@ impl Case {
             right,
             sends: 2,
             reason: Reason::Exhausted,
+            blocks: false,
             attempt: None,
         };
         park::park(&self.database, self.process, &death).await.expect("it runs")
@@ -187,6 +188,7 @@ impl Case {
             event_type: "t".to_owned(),
             content_type: "text/plain".to_owned(),
             traceparent: None,
+            lane: None,
             record_at: None,
             stored_at: 0,
             body: "x".into(),

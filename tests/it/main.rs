@@ -13,6 +13,7 @@ mod fences;
 mod in_doubt;
 mod ingest;
 mod lag;
+mod order;
 mod postgres;
 mod preview;
 mod receivers;

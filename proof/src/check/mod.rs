@@ -7,6 +7,7 @@ mod at_most_once;
 mod delivery;
 mod direct;
 mod ingest;
+mod order;
 mod outcome;
 pub mod reference;
 
@@ -24,9 +25,9 @@ use crate::evidence::{
 };
 
 /// Every invariant that is checked, in the report's order.
-const IDS: [&str; 27] = [
+const IDS: [&str; 29] = [
     "K0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "ALO-1",
-    "ALO-2", "ALO-3", "AMO-1", "AMO-2", "IDK-1", "L1", "RB1", "S1", "S2",
+    "ALO-2", "ALO-3", "AMO-1", "AMO-2", "IDK-1", "O1", "O2", "L1", "RB1", "S1", "S2",
 ];
 
 /// Who an event is, in the database.
@@ -184,6 +185,7 @@ pub fn check(folder: &Path) -> anyhow::Result<(Case, Report)> {
     delivery::check(&case, &mut report);
     at_most_once::check(&case, &mut report);
     direct::check(&case, &mut report);
+    order::check(&case, &mut report);
     outcome::check(&case, &mut report);
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)?)?;
     Ok((case, report))
@@ -209,7 +211,7 @@ pub fn summary(case: &Case, report: &Report) -> String {
     let _ = writeln!(out, "faults: {}", faults.iter().map(|(f, n)| format!("{f} {n}")).collect::<Vec<_>>().join(", "));
     let _ = write!(
         out,
-        "chaos: seed={} faults={} events={} lost={} duplicate_rows={} key_changes={} terminal_flips={} reordered=0 \
+        "chaos: seed={} faults={} events={} lost={} duplicate_rows={} key_changes={} terminal_flips={} reordered={} \
          violations={}",
         case.meta.seed,
         faults.values().sum::<usize>(),
@@ -218,6 +220,7 @@ pub fn summary(case: &Case, report: &Report) -> String {
         report.count(&["I2"]),
         report.count(&["D7", "D8", "D9", "I7"]),
         report.count(&["D3"]),
+        report.count(&["O1", "O2"]),
         report.violations.len()
     );
     out

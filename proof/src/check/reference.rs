@@ -16,6 +16,8 @@ struct Payload {
     keep: bool,
     refuse: bool,
     pad: String,
+    /// The record's key.
+    key: String,
 }
 
 /// What must become of a record.
@@ -60,6 +62,11 @@ pub fn expected(meta: &Meta, flow: &Flow, record: &Dumped) -> Expected {
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The key of a record that makes events.
+pub fn record_key(record: &Dumped) -> Option<String> {
+    Some(serde_json::from_str::<Payload>(record.value.as_ref()?).ok()?.key)
 }
 
 /// docs/idempotency-keys.md: each part preceded by its length, four bytes big-endian.

@@ -27,6 +27,7 @@ fn draft(offset: i64, index: i32) -> Draft {
         content_type: ContentType::Json,
         traceparent: None,
         record_at: None,
+        lane: None,
         fingerprint: None,
         body: Bytes::new(),
     }

@@ -45,6 +45,7 @@ pub async fn attempt(target: &Target, workflow: &Workflow) -> Attempt {
         event_type: "t".to_owned(),
         content_type: "application/json".to_owned(),
         traceparent: None,
+        lane: None,
         record_at: None,
         stored_at: 0,
         body: Bytes::from_static(b"{\"id\":1}"),

@@ -1,0 +1,62 @@
+//! Order per key: events that wait for those before them in their lane, and which lanes are free.
+//!
+//! What must hold: of the events of one lane that are stored, only the first is due; the others are `pending`.
+
+use std::collections::HashSet;
+
+use super::attempt::{EventRef, Places};
+use super::claim::place;
+use super::sql::{dates, int4s, int8s, texts, uuid};
+use super::{Database, Error, Purpose};
+use crate::event::{CursorId, Lane, Place, ProcessId};
+
+/// An event whose lane is busy.
+#[derive(Debug, Clone)]
+pub struct Behind {
+    pub event: EventRef,
+    pub workflow: std::sync::Arc<str>,
+    /// The delivery's epoch.
+    pub epoch: i64,
+}
+
+/// Stores that events wait. Those missing from the answer were fenced.
+pub async fn put_behind(database: &Database, process: ProcessId, batch: &[Behind]) -> Result<HashSet<Place>, Error> {
+    let places = Places::of(batch.iter().map(|behind| &behind.event));
+    let workflows: Vec<&str> = batch.iter().map(|behind| &*behind.workflow).collect();
+    let event_ats: Vec<Option<i64>> = batch.iter().map(|behind| behind.event.record_at).collect();
+    let lanes: Vec<Option<i64>> = batch.iter().map(|behind| behind.event.lane.map(|lane| lane.0)).collect();
+    let epochs: Vec<i64> = batch.iter().map(|behind| behind.epoch).collect();
+    let parameters = [
+        int8s(&places.cursors),
+        int8s(&places.offsets),
+        int4s(&places.indexes),
+        int4s(&places.generations),
+        dates(&places.days),
+        texts(&workflows),
+        int8s(&event_ats),
+        int8s(&lanes),
+        int8s(&epochs),
+        uuid(&process),
+    ];
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/put_behind.sql"), &parameters).await?;
+    Ok(rows.iter().map(place).collect())
+}
+
+/// What a look at lanes found.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Lanes in which something is stored that is not over.
+    pub busy: HashSet<(CursorId, Lane)>,
+    /// Whether an event was let go.
+    pub let_go: bool,
+}
+
+/// Lets the first event of each lane go, if nothing is before it.
+pub async fn open(database: &Database, lanes: &[(CursorId, Lane)]) -> Result<Looked, Error> {
+    let cursors: Vec<i64> = lanes.iter().map(|(cursor, _)| cursor.0).collect();
+    let numbers: Vec<i64> = lanes.iter().map(|(_, lane)| lane.0).collect();
+    let parameters = [int8s(&cursors), int8s(&numbers)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/open_lanes.sql"), &parameters).await?;
+    let busy = rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect();
+    Ok(Looked { busy, let_go: rows.iter().any(|row| row.get::<_, i64>("opened") > 0) })
+}
