@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -165,6 +165,7 @@ impl Process {
         }
         process.background.spawn(upkeep::follow_forever(
             database.clone(),
+            id,
             followed,
             Arc::clone(metrics),
             heard.subscribe(),
@@ -192,7 +193,7 @@ impl Process {
             sending,
             relay::Signals {
                 state: parts.followed.state.subscribe(),
-                owners: Arc::clone(&parts.followed.owners),
+                processes: Arc::clone(&parts.followed.processes),
                 assigned: Arc::clone(&parts.assigned),
                 heard: heard.subscribe(),
                 parcels,
@@ -288,7 +289,7 @@ impl Followed {
             workflow: Arc::clone(workflow),
             state: watch::channel(standing).0,
             pressure: Arc::default(),
-            owners: Arc::new(AtomicUsize::new(1)),
+            processes: Arc::default(),
             watched: Arc::clone(watched),
         };
         Self { followed, assigned: Arc::default(), joined: Arc::default() }

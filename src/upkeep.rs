@@ -1,18 +1,20 @@
 //! Work beside the data path: following what operators decided, filling gauges, holding the reader back when too much
 //! waits, halting what `onInvalid` halts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, watch};
 use tracing::{debug, error, warn};
 
 use crate::config::Workflow;
-use crate::event::{Standing, WorkflowState};
+use crate::event::{ProcessId, Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::append::Holding;
+use crate::outbox::fleet::{self, Census};
 use crate::outbox::gauges::{self, Figures};
 use crate::outbox::{Database, direct, notify, workflow};
 
@@ -23,49 +25,97 @@ pub struct Followed {
     pub workflow: Arc<Workflow>,
     pub state: watch::Sender<Standing>,
     pub pressure: Arc<AtomicBool>,
-    pub owners: Arc<AtomicUsize>,
+    /// Processes that run it; 0 until that is known.
+    pub processes: Arc<AtomicUsize>,
     pub watched: Arc<Watched>,
 }
 
-/// Reads states and figures every second, and at once after a notice. Runs until it is dropped.
+/// Reads states every second, and at once after a notice; figures every second. Runs until it is dropped.
 pub async fn follow_forever(
     database: Database,
+    process: ProcessId,
     followed: Vec<Followed>,
     metrics: Arc<Metrics>,
     mut heard: broadcast::Receiver<String>,
 ) {
-    let ids: Vec<&str> = followed.iter().map(|f| &*f.workflow.id).collect();
+    let mut figures_at = Instant::now();
+    let mut fleet = Fleet::default();
     loop {
-        match workflow::states(&database, &ids).await {
-            Ok(states) => {
-                for one in &followed {
-                    let Some(standing) = states.get(&*one.workflow.id).copied() else { continue };
-                    // Sent even when it is the same: a stage may have changed its own mind meanwhile.
-                    one.state.send_replace(standing);
-                    let shown = standing.shown();
-                    let paused = one.workflow.paused && shown == WorkflowState::Running;
-                    metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });
-                }
-            }
-            Err(error) => {
-                debug!(error = %chain(&error), "workflow states could not be read");
-                followed.iter().for_each(|one| metrics.forget_state(&one.workflow.id));
-            }
-        }
-        for one in &followed {
-            match gauges::read(&database, &one.workflow.id).await {
-                Ok(figures) => one.apply(&figures, &metrics),
-                Err(_) => forget(&one.workflow.id, &metrics),
-            }
-        }
-        match gauges::oldest_snapshot_seconds(&database).await {
-            Ok(seconds) => metrics.oldest_snapshot.with_label_values::<&str>(&[]).set(seconds),
-            Err(_) => drop(metrics.oldest_snapshot.remove_label_values::<&str>(&[])),
+        let is_settled = fleet.look(&database, process, &followed).await;
+        read_states(&database, &followed, &metrics).await;
+        if Instant::now() >= figures_at {
+            figures_at = Instant::now() + LOOK_EVERY;
+            read_figures(&database, &followed, &metrics).await;
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { fleet::KNOWN_AFTER }) => {}
             _ = heard.recv() => {}
         }
+    }
+}
+
+/// What is known of the other processes, per workflow.
+#[derive(Default)]
+struct Fleet(HashMap<Arc<str>, Census>);
+
+impl Fleet {
+    /// Says that this process is there, and looks who else is. Answers whether every share is known.
+    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Followed]) -> bool {
+        let ids: Vec<&str> = followed.iter().map(|one| &*one.workflow.id).collect();
+        let is_first = self.0.is_empty();
+        let others = match fleet::beat(database, process, &ids).await {
+            Ok(others) => others,
+            Err(error) => {
+                debug!(error = %chain(&error), "this process could not say that it is there");
+                return true;
+            }
+        };
+        let now = Instant::now();
+        let mut is_settled = true;
+        for one in followed {
+            let census = self.0.entry(Arc::clone(&one.workflow.id)).or_default();
+            let processes = census.note(others.get(&*one.workflow.id).copied().unwrap_or(0), now);
+            is_settled &= processes > 0;
+            one.processes.store(processes, Ordering::Relaxed);
+        }
+        if is_first && !is_settled {
+            // They look at once instead of within a second.
+            let _ = notify::tell(database, "").await;
+        }
+        is_settled
+    }
+}
+
+async fn read_states(database: &Database, followed: &[Followed], metrics: &Metrics) {
+    let ids: Vec<&str> = followed.iter().map(|f| &*f.workflow.id).collect();
+    match workflow::states(database, &ids).await {
+        Ok(states) => {
+            for one in followed {
+                let Some(standing) = states.get(&*one.workflow.id).copied() else { continue };
+                // Sent even when it is the same: a stage may have changed its own mind meanwhile.
+                one.state.send_replace(standing);
+                let shown = standing.shown();
+                let paused = one.workflow.paused && shown == WorkflowState::Running;
+                metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });
+            }
+        }
+        Err(error) => {
+            debug!(error = %chain(&error), "workflow states could not be read");
+            followed.iter().for_each(|one| metrics.forget_state(&one.workflow.id));
+        }
+    }
+}
+
+async fn read_figures(database: &Database, followed: &[Followed], metrics: &Metrics) {
+    for one in followed {
+        match gauges::read(database, &one.workflow.id).await {
+            Ok(figures) => one.apply(&figures, metrics),
+            Err(_) => forget(&one.workflow.id, metrics),
+        }
+    }
+    match gauges::oldest_snapshot_seconds(database).await {
+        Ok(seconds) => metrics.oldest_snapshot.with_label_values::<&str>(&[]).set(seconds),
+        Err(_) => drop(metrics.oldest_snapshot.remove_label_values::<&str>(&[])),
     }
 }
 
@@ -73,7 +123,6 @@ impl Followed {
     fn apply(&self, figures: &Figures, metrics: &Metrics) {
         let id = &*self.workflow.id;
         let delivery = &self.workflow.delivery;
-        self.owners.store(usize::try_from(figures.owners).unwrap_or(1).max(1), Ordering::Relaxed);
         let (waiting, bytes) = (figures.waiting.unsigned_abs(), figures.waiting_bytes.unsigned_abs());
         if waiting > delivery.max_waiting || bytes > delivery.max_waiting_bytes {
             if !self.pressure.swap(true, Ordering::AcqRel) {

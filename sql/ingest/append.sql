@@ -5,7 +5,7 @@
 -- $7 event counts, $8 event bytes, $9 dead records, $10 filtered ranges, $11 tombstone ranges
 -- events: $12 cursors, $13 offsets, $14 indexes, $15 keys, $16 types, $17 content types, $18 traceparents,
 --         $19 source times, $20 config versions, $21 bodies, $31 fingerprints (null: repeats are not suppressed),
---         $32 seconds for which a fingerprint is remembered, $33 lanes
+--         $32 seconds for which a fingerprint is remembered, $33 lanes, $34 seconds after the record's time that it is due
 -- dead:   $22 cursors, $23 offsets, $24 reasons, $25 details, $26 config versions, $27 values, $28 record keys,
 --         $29 record headers, $30 source times
 --
@@ -15,6 +15,7 @@
 -- this process holds the delivery epoch, which is checked on the same locked row. Index: primary key.
 -- An event whose fingerprint was seen is suppressed: not stored, noted in the ledger, and named in the answer. Two appends
 -- with one fingerprint wait for each other on its row; rows are taken in order. The same place read again is no repeat.
+-- An event that is not due yet goes to retry at once and is named too. A record's time in the future counts as now.
 with durable as (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
@@ -57,23 +58,42 @@ fresh as (
 ),
 events as materialized (
     select e.cursor, e.record_offset, e.event_index, e.key, e.event_type, e.content_type, e.traceparent, e.source_at,
-           e.config_version, e.body, e.lane, e.fingerprint is not null and fresh.cursor is null as suppressed
-      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $31, $33)
+           e.config_version, e.body, e.lane, e.fingerprint is not null and fresh.cursor is null as suppressed,
+           case when e.delay > 0 then least(coalesce(to_timestamp(e.source_at / 1000.0), now.at), now.at)
+                                      + make_interval(secs => e.delay) end as due
+      from unnest($12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $31, $33, $34)
            as e (cursor, record_offset, event_index, key, event_type, content_type, traceparent, source_at,
-                 config_version, body, fingerprint, lane)
+                 config_version, body, fingerprint, lane, delay)
+     cross join (select clock_timestamp() as at) as now
       left join fresh on fresh.cursor = e.cursor and fresh.record_offset = e.record_offset
                      and fresh.event_index = e.event_index
 ),
+sorted as materialized (
+    select e.*, e.due is not null and e.due > clock_timestamp() as delayed from events as e
+),
 stored as (
     insert into oncebox.outbox
-           (cursor, record_offset, event_index, generation, day, key, event_type, content_type, traceparent,
+           (cursor, record_offset, event_index, generation, day, delayed, key, event_type, content_type, traceparent,
             source_at, created_at, config_version, lane, body)
-    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, e.key, e.event_type,
+    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, e.delayed, e.key, e.event_type,
            e.content_type, e.traceparent, e.source_at, clock_timestamp(), e.config_version, e.lane, e.body
-      from events as e
+      from sorted as e
       join moved on moved.id = e.cursor
      cross join durable
      where not e.suppressed
+),
+scheduled as (
+    insert into oncebox.retry
+           (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
+            stopped, event_at)
+    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, moved.workflow, 'scheduled', 0, 0, 0,
+           e.due, false, (select w.stopped from oncebox.workflow as w where w.id = moved.workflow),
+           coalesce(to_timestamp(e.source_at / 1000.0), clock_timestamp())
+      from sorted as e
+      join moved on moved.id = e.cursor
+     cross join durable
+     where e.delayed and not e.suppressed
+ returning cursor, record_offset, event_index
 ),
 suppressed as materialized (
     select e.cursor, e.record_offset, e.event_index, octet_length(e.body) as bytes
@@ -136,8 +156,10 @@ noted as (
      cross join durable
 )
 select moved.id, moved.claimed_to = moved.next_offset as claimed, moved.generation, durable.day,
-       null::bigint as suppressed_offset, null::integer as suppressed_index
+       null::bigint as left_offset, null::integer as left_index, null::boolean as suppressed
   from moved
  cross join durable
  union all
-select s.cursor, null, null, null, s.record_offset, s.event_index from suppressed as s;
+select s.cursor, null, null, null, s.record_offset, s.event_index, true from suppressed as s
+ union all
+select s.cursor, null, null, null, s.record_offset, s.event_index, false from scheduled as s;

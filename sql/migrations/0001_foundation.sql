@@ -54,6 +54,13 @@ $$;
 create trigger account_stops before update of state, paused on oncebox.workflow
     for each row execute function oncebox.account_stops();
 
+-- Processes that said a moment ago that they are there, and what they run: they share what a workflow may have at once.
+create table oncebox.process (
+    id uuid primary key,
+    workflows text[] not null,
+    seen_at timestamptz not null
+) with (fillfactor = 50);
+
 -- Workflow configurations as written, references unresolved. The version is part of its SHA-256.
 create table oncebox.configuration (
     version bigint primary key,
@@ -133,6 +140,8 @@ create table oncebox.outbox (
     event_index integer not null,
     generation integer not null,
     day date not null,
+    -- It went to retry as it was stored, to wait for its time: no claim of waiting events covers it.
+    delayed boolean not null default false,
     key text not null,
     event_type text not null,
     content_type text not null,

@@ -5,8 +5,6 @@ select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded - d.sup
        coalesce(sum(d.completed), 0)::bigint as completed,
        coalesce(sum(d.cancelled), 0)::bigint as cancelled,
        coalesce(sum(d.discarded), 0)::bigint as discarded,
-       count(distinct case when c.direct and c.copied_at > clock_timestamp() - interval '30 seconds' then c.owner
-                           when d.lease_until > clock_timestamp() then d.owner end) as owners,
        (select count(*) from (select 1 from oncebox.retry as r
                                where r.workflow = $1 and r.state = 'retryable' limit 10001) as few) as retryable,
        (select count(*) from (select 1 from oncebox.retry as r

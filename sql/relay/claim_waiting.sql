@@ -2,7 +2,7 @@
 -- Called by outbox::claim::waiting. $1 cursor, $2 delivery epoch, $3 claimed_to as known, $4 most events, $5 most bytes.
 -- The rows hang on the cursor's move, which fails when another process has taken the delivery. claimed_to moves to what
 -- this snapshot saw, never to a newer next_offset; a last record that the limit may have cut stays for the next claim,
--- and so does what comes after $5 bytes.
+-- and so does what comes after $5 bytes. Events with a delay are in retry since they were stored.
 -- standing: whether the claim is where the caller believes. cut: whether the limit was reached. Index: the outbox
 -- partitions' primary keys, in order, read once and no further than the limit.
 with seen as materialized (
@@ -13,7 +13,7 @@ waiting as materialized (
     select o.record_offset, o.event_index, o.generation, o.day, o.key, o.event_type, o.content_type, o.traceparent,
            o.source_at, (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.lane, o.body
       from oncebox.outbox as o
-     where o.cursor = $1 and o.record_offset >= $3 and o.generation = (select generation from seen)
+     where o.cursor = $1 and o.record_offset >= $3 and o.generation = (select generation from seen) and not o.delayed
      order by o.record_offset, o.event_index
      limit $4
 ),

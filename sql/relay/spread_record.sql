@@ -7,7 +7,7 @@ with seen as materialized (
     select o.record_offset, o.generation
       from oncebox.outbox as o
      where o.cursor = $1 and o.record_offset >= $3
-       and o.generation = (select generation from oncebox.cursor where id = $1)
+       and o.generation = (select generation from oncebox.cursor where id = $1) and not o.delayed
      order by o.record_offset
      limit 1
 ),
@@ -29,6 +29,7 @@ spread as (
       from moved
       join oncebox.outbox as o
         on o.cursor = $1 and o.record_offset = moved.record_offset and o.generation = moved.generation
+       and not o.delayed
         on conflict do nothing
 )
 select claimed_to from moved;

@@ -194,8 +194,12 @@ pub struct Delivery {
     /// jq; nothing means the record key's bytes.
     pub ordering_key: Option<String>,
     pub concurrency: usize,
+    pub rate: Option<RateLimit>,
     pub circuit: CircuitBreaker,
+    pub dead_letter_limit: DeadLetterLimit,
     pub lease: Duration,
+    /// Not before this long after the record's timestamp.
+    pub delay: Duration,
     pub max_waiting: u64,
     pub max_waiting_bytes: u64,
 }
@@ -215,6 +219,21 @@ impl Delivery {
 pub struct CircuitBreaker {
     pub failures: u32,
     pub open_for: Duration,
+}
+
+/// Requests to the endpoint, of all processes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    pub per_second: u64,
+    /// How many at once after an idle time.
+    pub burst: u64,
+}
+
+/// More refused or exhausted events than this suspend the workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadLetterLimit {
+    pub count: u64,
+    pub per: Duration,
 }
 
 /// Changes that the source repeats within `ttl` are suppressed.

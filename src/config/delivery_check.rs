@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::check::Report;
-use super::checked::{Backoff, CircuitBreaker, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
-use super::endpoint_check;
+use super::checked::{Backoff, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
+use super::{endpoint_check, limits_check};
 use super::raw_delivery::{RawBackoff, RawRetries};
 use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow};
 
@@ -139,24 +139,14 @@ pub fn delivery(
         },
         ordering_key: given(&raw.delivery.ordering_key),
         concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,
-        circuit: circuit(raw, here, report),
+        rate: limits_check::rate(raw, here, report),
+        circuit: limits_check::circuit(raw, here, report),
+        dead_letter_limit: limits_check::dead_letters(raw, here, report),
         lease,
+        delay: raw.delivery.delay.map_or(Duration::ZERO, |span| span.0),
         max_waiting: raw.delivery.max_waiting.unwrap_or(1_000_000),
         max_waiting_bytes: raw.delivery.max_waiting_bytes.map_or(4 << 30, |s| s.0),
     }
-}
-
-fn circuit(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> CircuitBreaker {
-    let given = raw.delivery.circuit_breaker.as_ref();
-    let failures = given.and_then(|breaker| breaker.failures).unwrap_or(20);
-    let open_for = given.and_then(|breaker| breaker.open_for).map_or(Duration::from_secs(30), |span| span.0);
-    for (is_zero, key) in [(failures == 0, "failures"), (open_for.is_zero(), "openFor")] {
-        if is_zero {
-            let pointer = format!("{here}/delivery/circuitBreaker/{key}");
-            report.problem(&pointer, "the circuit would always be open, or never", "more than 0");
-        }
-    }
-    CircuitBreaker { failures, open_for }
 }
 
 fn deduplication(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<Deduplication> {

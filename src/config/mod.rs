@@ -12,6 +12,7 @@ mod credentials;
 mod credentials_check;
 mod delivery_check;
 mod endpoint_check;
+mod limits_check;
 mod load;
 pub mod node;
 mod parse;
@@ -36,8 +37,8 @@ mod window_check;
 mod workflow_check;
 
 pub use checked::{
-    Admin, Answers, Backoff, CircuitBreaker, Config, Deduplication, Delivery, Egress, Endpoint, EventType,
-    IdempotencyKey, InDoubt, Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
+    Admin, Answers, Backoff, CircuitBreaker, Config, DeadLetterLimit, Deduplication, Delivery, Egress, Endpoint, EventType,
+    IdempotencyKey, InDoubt, Kafka, Lookup, Postgres, RateLimit, Retries, Source, StartFrom, Topics, Workflow,
 };
 pub use credentials::{Auth, Certificates, Oauth2, Tls, TlsError};
 pub use credentials_check::is_token;

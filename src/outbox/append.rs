@@ -119,6 +119,8 @@ pub struct Stored {
     pub day: Date,
     /// Offset and index of events that were not stored, because the source had published them before.
     pub suppressed: HashSet<(i64, i32)>,
+    /// Offset and index of events that wait in retry for their time.
+    pub scheduled: HashSet<(i64, i32)>,
 }
 
 /// Stores each batch whose cursor this process still owns; fenced ones are missing from the answer.
@@ -157,6 +159,7 @@ pub async fn append(
     let fingerprints: Vec<Option<&[u8]>> =
         drafts.iter().map(|(_, d)| d.fingerprint.as_ref().map(<[u8; 32]>::as_slice)).collect();
     let lanes: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.lane.map(|lane| lane.0)).collect();
+    let delays: Vec<f64> = drafts.iter().map(|(b, _)| b.holding.workflow.delivery.delay.as_secs_f64()).collect();
     let remembered: Vec<f64> = drafts.iter().map(|(b, _)| b.remembered().as_secs_f64()).collect();
 
     let records: Vec<(&Batch, &DeadRecord)> = batches.iter().flat_map(|b| b.dead.iter().map(move |d| (b, d))).collect();
@@ -204,21 +207,23 @@ pub async fn append(
         bytes_list(&fingerprints),
         float8s(&remembered),
         int8s(&lanes),
+        float8s(&delays),
     ];
     let rows = database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await?;
     crate::failpoint!("ingest.commit_unanswered", Err(Error::TooSlow));
-    let (suppressed, moved): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row.get::<_, Option<i64>>("suppressed_offset").is_some());
+    let (left_out, moved): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.get::<_, Option<i64>>("left_offset").is_some());
     let mut stored: HashMap<CursorId, Stored> = moved
         .into_iter()
         .map(|row| {
             let (claimed, generation, day) = (row.get("claimed"), row.get("generation"), row.get("day"));
-            (CursorId(row.get("id")), Stored { claimed, generation, day, suppressed: HashSet::new() })
+            (CursorId(row.get("id")), Stored { claimed, generation, day, suppressed: HashSet::new(), scheduled: HashSet::new() })
         })
         .collect();
-    for row in suppressed {
+    for row in left_out {
         if let Some(stored) = stored.get_mut(&CursorId(row.get("id"))) {
-            stored.suppressed.insert((row.get("suppressed_offset"), row.get("suppressed_index")));
+            let list = if row.get("suppressed") { &mut stored.suppressed } else { &mut stored.scheduled };
+            list.insert((row.get("left_offset"), row.get("left_index")));
         }
     }
     Ok(stored)

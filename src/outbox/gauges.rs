@@ -22,8 +22,6 @@ pub struct Figures {
     pub pending: i64,
     /// Dead letters that keep a lane shut.
     pub blocked: i64,
-    /// Processes that deliver for this workflow.
-    pub owners: i64,
     /// Seconds since the oldest retry became due.
     pub retry_lag: Option<f64>,
     /// Seconds since the oldest retry's first attempt.
@@ -50,7 +48,6 @@ pub async fn read(database: &Database, workflow: &str) -> Result<Figures, Error>
         retryable: row.get("retryable"),
         pending: row.get("pending"),
         blocked: row.get("blocked"),
-        owners: row.get("owners"),
         retry_lag: row.get("retry_lag"),
         retry_age: row.get("retry_age"),
         first_age: oldest.first().and_then(|row| row.get("age")),

@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod direct;
 pub mod failure;
 pub mod gap;
+pub mod fleet;
 pub mod gauges;
 pub mod handoff;
 pub mod lane;

@@ -1,8 +1,9 @@
 //! Moves an event to the dead letters: the letter, the `done` row and the counters in one statement.
 
 use super::attempt::{AttemptRecord, EventRef, Right, as_i32};
-use super::sql::{boolean, date, int4, int8, text, uuid};
+use super::sql::{boolean, date, float8, int4, int8, text, uuid};
 use super::{Database, Error, Purpose};
+use crate::config::DeadLetterLimit;
 use crate::event::{ProcessId, Reason};
 
 /// An event that ends as a dead letter.
@@ -55,4 +56,12 @@ pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Res
         Some((true, false)) => Parked::AlreadyDone,
         Some((false, false)) | None => Parked::Fenced,
     })
+}
+
+/// Whether a workflow has had more dead letters lately than its limit allows, those of all processes together.
+pub async fn are_too_many(database: &Database, workflow: &str, limit: DeadLetterLimit) -> Result<bool, Error> {
+    let (seconds, count) = (limit.per.as_secs_f64(), i64::try_from(limit.count).unwrap_or(i64::MAX - 1));
+    let file = include_str!("../../sql/relay/recent_dead_letters.sql");
+    let rows = database.query(Purpose::Claim, file, &[text(&workflow), float8(&seconds), int8(&count)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get("too_many")))
 }

@@ -126,6 +126,9 @@ impl Writer {
             metrics.duplicates_suppressed.inc_by(stored.suppressed.len() as u64);
         }
         self.count(&batch);
+        if !stored.scheduled.is_empty() {
+            batch.drafts.retain(|draft| !stored.scheduled.contains(&(draft.offset, draft.index)));
+        }
         let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
         let claimed_under = claims.get(&batch.holding.cursor).filter(|_| stored.claimed);
         match claimed_under {

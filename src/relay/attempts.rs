@@ -47,6 +47,7 @@ impl Dispatcher {
             unsettled: self.unsettled,
             reserved: self.reserved + self.reserved_for_firsts,
             first_went: self.first_went,
+            allowed: self.rate.allows(),
         }
     }
 
@@ -94,6 +95,7 @@ impl Dispatcher {
     }
 
     pub(super) fn send(&mut self, job: Job) {
+        self.rate.take();
         self.first_went = !job.right.is_retry();
         self.retries_in_flight += usize::from(job.right.is_retry());
         self.in_flight += 1;
@@ -178,7 +180,10 @@ impl Dispatcher {
             Verdict::Dead(reason) => self.dies(job, reason, Some(record)),
         }
         if let Some(suspension) = suspends {
-            self.suspend(suspension, error);
+            self.suspend(match suspension {
+                Suspension::Gone => "the endpoint answered that it is gone".to_owned(),
+                Suspension::Blocked => error.unwrap_or_else(|| "egress forbids the endpoint's address".to_owned()),
+            });
         }
     }
 
@@ -223,6 +228,7 @@ impl Dispatcher {
     }
 
     pub(super) fn dies(&mut self, job: Job, reason: Reason, attempt: Option<AttemptRecord>) {
+        self.flood.note(reason);
         if let (Right::Direct { .. }, Some(attempt)) = (job.right, &attempt) {
             let lease = self.workflow.delivery.lease.as_secs_f64();
             return self.spills(job, 1, SpillEnd::Dies { reason, lease }, attempt.clone());
@@ -248,15 +254,11 @@ impl Dispatcher {
     }
 
     /// Stops sending here at once, and for every process as soon as it is written.
-    fn suspend(&mut self, suspension: Suspension, error: Option<String>) {
+    pub(super) fn suspend(&mut self, reason: String) {
         if self.state.decided == WorkflowState::Suspended {
             return;
         }
         self.state.decided = WorkflowState::Suspended;
-        let reason = match suspension {
-            Suspension::Gone => "the endpoint answered that it is gone".to_owned(),
-            Suspension::Blocked => error.unwrap_or_else(|| "egress forbids the endpoint's address".to_owned()),
-        };
         error!(workflow = %self.workflow.id, reason, "suspended: events wait until `oncebox resume`");
         let (database, id) = (self.shared.database.clone(), self.workflow.id.clone());
         tokio::spawn(async move {

@@ -10,6 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::attempts::Finished;
 use super::circuit::{Circuit, State};
 use super::direct::Key;
+use super::flood::Flood;
+use super::rate::Rate;
 use super::retries::Asked;
 use super::settler::{Committed, Reply};
 use super::window::Window;
@@ -28,7 +30,7 @@ use crate::send::lookup::Question;
 use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
-const POLL: Duration = Duration::from_millis(250);
+pub(super) const POLL: Duration = Duration::from_millis(250);
 /// Bodies in memory, claimed and not settled, of one workflow.
 pub(super) const MOST_BYTES_AHEAD: usize = 64 << 20;
 
@@ -42,6 +44,7 @@ pub(super) enum Message {
     Retries { slots: usize, found: Option<Claimed> },
     Asked(Box<Asked>),
     CircuitAccounted,
+    DeadLettersCounted(Option<bool>),
     LanesLooked { asked: Vec<(CursorId, Lane)>, asked_at: Instant, looked: Option<Looked> },
 }
 
@@ -61,7 +64,7 @@ pub(super) struct Dispatcher {
     pub question: Option<Arc<Question>>,
     pub metrics: Arc<WorkflowMetrics>,
     signals: Option<Signals>,
-    owners: Arc<AtomicUsize>,
+    processes: Arc<AtomicUsize>,
     pub state: Standing,
     pub stopping: bool,
 
@@ -76,6 +79,8 @@ pub(super) struct Dispatcher {
     /// Events of the direct path that failed and are not stored yet.
     pub storing: usize,
     pub circuit: Circuit,
+    pub rate: Rate,
+    pub flood: Flood,
     /// Lanes of which something has ended.
     pub lanes_to_open: HashSet<(CursorId, Lane)>,
     /// Lanes in which something is stored, and whose turn to be looked at comes.
@@ -131,7 +136,7 @@ impl Dispatcher {
             template: Arc::new(Template::new(&workflow)),
             target: Arc::new(target),
             question: question.map(Arc::new),
-            owners: Arc::clone(&signals.owners),
+            processes: Arc::clone(&signals.processes),
             state,
             signals: Some(signals),
             stopping: false,
@@ -142,6 +147,8 @@ impl Dispatcher {
             direct_turns: VecDeque::new(),
             storing: 0,
             circuit: Circuit::new(workflow.delivery.circuit, now),
+            rate: Rate::new(workflow.delivery.rate, now),
+            flood: Flood::new(workflow.delivery.dead_letter_limit, now),
             lanes_to_open: HashSet::new(),
             lanes_to_look_at: Vec::new(),
             opening_lanes: false,
@@ -214,7 +221,9 @@ impl Dispatcher {
             self.next_look_at = now + POLL;
             self.look_for_deliveries();
         }
+        self.rate.fill(self.processes(), now);
         self.follow_circuit(now);
+        self.watch_dead_letters(now);
         self.open_lanes(now);
         self.claim_retries(now);
         self.claim_waiting();
@@ -237,7 +246,8 @@ impl Dispatcher {
     fn next_wake(&self) -> Instant {
         // Without a free slot nothing can be claimed: a slot that comes free wakes the loop.
         let may_claim = self.may_send() && self.slots().free() > 0;
-        if may_claim { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at }
+        let wake = if may_claim { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at };
+        self.rate.next_at().filter(|_| self.may_send()).map_or(wake, |next| wake.min(next))
     }
 
     /// Often enough that a lease always outlasts an attempt that starts now.
@@ -248,7 +258,9 @@ impl Dispatcher {
     }
 
     pub fn may_send(&self) -> bool {
-        self.state.sends() && !self.workflow.paused && !self.stopping && self.circuit.state() != State::Open
+        let is_wanted = self.state.sends() && !self.workflow.paused && !self.stopping;
+        // With a share that is not known yet, the others have theirs of what this process would take.
+        is_wanted && self.processes() > 0 && self.circuit.state() != State::Open
     }
 
     /// Requests that may be under way: this process's share, and one while it is to be seen whether the endpoint lives.
@@ -258,8 +270,12 @@ impl Dispatcher {
 
     /// This process's share of the workflow's concurrency.
     pub fn share(&self) -> usize {
-        let owners = self.owners.load(Ordering::Relaxed).max(1);
-        (self.workflow.delivery.concurrency / owners).max(1)
+        (self.workflow.delivery.concurrency / self.processes().max(1)).max(1)
+    }
+
+    /// Processes that share what the workflow may have at once; 0: not known yet.
+    pub fn processes(&self) -> usize {
+        self.processes.load(Ordering::Relaxed)
     }
 
     /// How far first attempts may be claimed ahead of what is settled.

@@ -12,10 +12,12 @@ mod attempts;
 mod circuit;
 mod direct;
 mod dispatcher;
+mod flood;
 mod inbox;
 mod lanes;
 mod order;
 mod ownership;
+mod rate;
 mod retries;
 pub mod settler;
 mod slots;
@@ -57,8 +59,8 @@ pub struct Shared {
 pub struct Signals {
     /// What was decided about the workflow.
     pub state: watch::Receiver<Standing>,
-    /// Processes that deliver for this workflow, this one included: they share its concurrency.
-    pub owners: Arc<AtomicUsize>,
+    /// Processes that run this workflow, this one included: they share its limits. 0: not known yet.
+    pub processes: Arc<AtomicUsize>,
     /// Cursors may have changed hands.
     pub assigned: Arc<tokio::sync::Notify>,
     /// Notices from other processes.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::attempts::Job;
-use super::dispatcher::{Claimed, Dispatcher, Message};
+use super::dispatcher::{Claimed, Dispatcher, Message, POLL};
 use crate::config::{InDoubt, OnKeyFailure};
 use crate::event::Reason;
 use crate::observe::chain;
@@ -15,10 +15,8 @@ use crate::outbox::failure::Next;
 use crate::send::lookup::Known;
 use crate::send::{backoff, verdict};
 
-/// Without a known due time, retries that another process left are looked for this often.
+/// Retries that another process left are looked for this often, and a due time further away is asked for again.
 const LOOK_FOR_RETRIES: Duration = Duration::from_secs(1);
-/// A due time further away than this is asked for again.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// What a lookup said about an event in doubt.
 pub(super) struct Asked {
@@ -54,7 +52,7 @@ impl Dispatcher {
         }
         self.reserved = slots;
         let held = self.held_lanes();
-        self.next_retry_at = now + LOOK_FOR_RETRIES;
+        self.next_retry_at = now + self.longest_sleep();
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
         tokio::spawn(async move {
             let limit = i64::try_from(slots).expect("slots are few");
@@ -90,6 +88,11 @@ impl Dispatcher {
         });
     }
 
+    /// New events of a workflow with a delay are due at times of their own.
+    fn longest_sleep(&self) -> Duration {
+        if self.workflow.delivery.delay.is_zero() { LOOK_FOR_RETRIES } else { POLL }
+    }
+
     /// Finds out whether Postgres answers again, without keeping a slot for it.
     fn ask_postgres(&self) {
         let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
@@ -117,7 +120,7 @@ impl Dispatcher {
         let Some(Claimed { retries, put_away, next_due }) = found else { return };
         self.put_away(put_away);
         if let Some(due) = next_due {
-            self.next_retry_at = Instant::now() + due.min(LONGEST_SLEEP);
+            self.next_retry_at = Instant::now() + due.min(self.longest_sleep());
         }
         for retry in retries {
             if retry.expired {
@@ -168,6 +171,7 @@ impl Dispatcher {
     /// Asks the endpoint whether it has processed the event. A question is a request like any other: it takes a slot.
     fn ask(&mut self, job: Job, lease_until: Instant) {
         let Some(question) = self.question.clone() else { return self.send_again(job) };
+        self.rate.take();
         self.retries_in_flight += 1;
         self.in_flight += 1;
         self.unsettled += 1;

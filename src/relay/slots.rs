@@ -18,11 +18,14 @@ pub struct Slots {
     pub reserved: usize,
     /// Whether the last request was an event's first.
     pub first_went: bool,
+    /// Requests that the rate allows now.
+    pub allowed: usize,
 }
 
 impl Slots {
     pub fn free(&self) -> usize {
         let requests = self.concurrency.saturating_sub(self.in_flight + self.reserved);
+        let requests = requests.min(self.allowed.saturating_sub(self.reserved));
         requests.min((2 * self.share).saturating_sub(self.unsettled + self.reserved))
     }
 
@@ -63,6 +66,7 @@ mod tests {
             unsettled: concurrency,
             reserved: 0,
             first_went: true,
+            allowed: usize::MAX,
         };
         // Requests under way, oldest first: whether each is a retry.
         let mut under_way: std::collections::VecDeque<bool> = (0..concurrency).map(|_| false).collect();
@@ -105,6 +109,7 @@ mod tests {
             unsettled: 0,
             reserved: 0,
             first_went,
+            allowed: usize::MAX,
         };
         assert!(!slots(true).first_may_start() && slots(false).first_may_start());
         assert_eq!(slots(true).for_retries(slots(true).kept()), 1);
@@ -120,6 +125,7 @@ mod tests {
             unsettled: 15,
             reserved: 0,
             first_went: true,
+            allowed: usize::MAX,
         };
         assert_eq!(slots.free(), 1, "at most twice the concurrency");
     }
