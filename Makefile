@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads order bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,25 @@ chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repea
 restarts: ## 20 rolling restarts in a row under load: no request twice
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_RESTARTS=20 cargo test --features failpoints --test it -- a_rolling_restart_repeats_nothing
+
+reloads: ## 20 reloads in a row under load: nothing lost, no request twice
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_RELOADS=20 cargo test --features failpoints --test it -- reloads_under_load
+
+EVENTS ?= 1000000
+order: ## a million events over 10,000 ordering keys with failures, kills and rebalances: no inversion; EVENTS= makes it shorter
+	@dev/toolchain.sh
+	@dev/services.sh fetch
+	@cargo build --quiet --release --bin oncebox
+	@cargo build --quiet --package oncebox-proof
+	@target/debug/oncebox-proof order --events $(EVENTS)
+
+bench-isolation: ## 100 workflows, one endpoint answering after 30 s: the p99 of the others against their own without it
+	@dev/toolchain.sh
+	@dev/services.sh fetch
+	@cargo build --quiet --release --bin oncebox
+	@cargo build --quiet --package oncebox-proof
+	@target/debug/oncebox-proof isolation $(ISOLATION_FLAGS)
 
 mutants: ## seeded bugs, one at a time: the tests must catch each
 	@dev/toolchain.sh

@@ -19,8 +19,8 @@
 //! 8. [`relay::settler`] and [`outbox::settle`] write it down: done, to be tried again, or dead.
 //! 9. [`dead_letter`]: what was given up, to be looked at and replayed.
 //!
-//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`preflight`] and [`run`] (check,
-//! start and drain all stages), [`upkeep`] (gauges, operators' decisions), [`explain`] (what a workflow promises, as data),
+//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`preflight`] and [`run`] (check and
+//! start all), [`process`], [`stages`], [`reload`] and `exchange` (what runs, per workflow, and how it is exchanged), [`upkeep`] (gauges, operators' decisions), [`explain`] (what a workflow promises, as data),
 //! [`preview`] (one record without servers), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
 
 pub mod config;
@@ -36,10 +36,14 @@ pub mod transform;
 pub mod admin;
 pub mod cli;
 pub mod demo;
+mod exchange;
 pub mod explain;
 pub mod observe;
 pub mod preflight;
 pub mod preview;
+pub mod process;
 pub mod receiver;
+pub mod reload;
 pub mod run;
+pub mod stages;
 pub mod upkeep;

@@ -15,7 +15,7 @@ use crate::plan;
 use crate::postgres::Postgres;
 use crate::proxy::Proxy;
 use crate::receiver::Receiver;
-use crate::relay::Settings;
+use crate::relay::{Limits, Settings};
 use crate::servers::{CLUSTER, Kafka, local};
 use crate::topic;
 
@@ -137,6 +137,7 @@ async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
         topic: TOPIC.to_owned(),
         flows: flows(),
         canary: canary.clone(),
+        limits: Limits::SHORT,
     };
     settings.migrate()?;
     primary.client().await?.batch_execute(include_str!("audit.sql")).await.context("audit.sql")?;

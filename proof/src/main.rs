@@ -1,13 +1,16 @@
 //! `oncebox-proof`: runs the relay under faults, and checks what happened against what was promised.
 //!
 //! Files in reading order: `plan` (which faults), `nemesis` (how), `servers`, `postgres`, `proxy`, `receiver`, `load`, `relay` (who
-//! takes part), `evidence` (what they leave behind), `check` (what is made of it), `chaos` (one run from start to verdict).
+//! takes part), `evidence` (what they leave behind), `check` (what is made of it), `chaos` (one run from start to verdict);
+//! `order` and `isolation` (two runs of their own).
 
 mod chaos;
 mod check;
 mod evidence;
+mod isolation;
 mod load;
 mod nemesis;
+mod order;
 mod plan;
 mod postgres;
 mod proxy;
@@ -26,6 +29,10 @@ use clap::Parser;
 enum Arguments {
     /// One run with faults, checked.
     Chaos(chaos::Flags),
+    /// A million events over 10,000 ordering keys, with failures, kills and rebalances.
+    Order(order::Flags),
+    /// A hundred workflows, one of them with an endpoint that takes 30 seconds.
+    Isolation(isolation::Flags),
     /// Check a folder of evidence again.
     Check {
         /// What a run left behind.
@@ -36,6 +43,8 @@ enum Arguments {
 fn main() -> anyhow::Result<ExitCode> {
     let held = match Arguments::parse() {
         Arguments::Chaos(flags) => tokio::runtime::Runtime::new()?.block_on(chaos::run(&flags))?,
+        Arguments::Order(flags) => tokio::runtime::Runtime::new()?.block_on(order::run(&flags))?,
+        Arguments::Isolation(flags) => tokio::runtime::Runtime::new()?.block_on(isolation::run(&flags))?,
         Arguments::Check { folder } => {
             let (case, report) = check::check(&folder)?;
             println!("{}", check::summary(&case, &report));

@@ -101,6 +101,10 @@ impl World {
                 self.note(fault, &name, "end");
             }
             Fault::RollingRestart => self.rolling_restart(fault).await?,
+            Fault::Reload => {
+                self.note(fault, &name, "once");
+                self.relays[victim].reload(random.random_range(1..1_000_000))?;
+            }
             Fault::Rebalance => {
                 self.note(fault, "one more", "begin");
                 self.start_relay()?;

@@ -25,6 +25,8 @@ pub enum Fault {
     PauseRelay,
     /// Each relay replaced by another, politely.
     RollingRestart,
+    /// A new configuration in the file, and SIGHUP.
+    Reload,
     /// One more relay comes and goes: the group shares its partitions anew, twice.
     Rebalance,
     /// kill -9 of one backend, so that the server restarts as a whole.
@@ -84,11 +86,12 @@ pub fn plan(seed: u64, short: bool, rounds: u32) -> Vec<Step> {
     let mut steps = Vec::new();
     for round in 0..rounds.max(1) {
         let mut faults: Vec<Fault> = Vec::new();
-        let counts: [(Fault, usize, usize); 8] = [
+        let counts: [(Fault, usize, usize); 9] = [
             (Fault::KillRelay, 20, 4),
             (Fault::PauseRelay, 4, 1),
             (Fault::RollingRestart, 3, 1),
             (Fault::Rebalance, 10, 1),
+            (Fault::Reload, 3, 1),
             (Fault::KillBackend, 2, 1),
             (Fault::CrashPostgres, 2, 1),
             (Fault::KillBroker, 2, 0),
@@ -134,6 +137,11 @@ mod tests {
         let count = |fault| steps.iter().filter(|step| step.fault == fault).count();
         assert!(count(Fault::KillRelay) >= 20 && count(Fault::KillBackend) + count(Fault::CrashPostgres) >= 4);
         assert!(count(Fault::KillBroker) >= 2 && count(Fault::PauseRelay) >= 4 && count(Fault::Rebalance) >= 10);
-        assert!(count(Fault::RollingRestart) >= 3 && count(Fault::Failover) == 1 && steps.len() >= 60);
+        assert!(
+            count(Fault::RollingRestart) >= 3
+                && count(Fault::Reload) >= 3
+                && count(Fault::Failover) == 1
+                && steps.len() >= 60
+        );
     }
 }

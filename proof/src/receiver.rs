@@ -93,17 +93,17 @@ impl Receiver {
     }
 }
 
-struct Request {
+pub struct Request {
     headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    pub body: Vec<u8>,
 }
 
 impl Request {
-    fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
     }
 
-    async fn read(stream: &mut TcpStream) -> anyhow::Result<Self> {
+    pub async fn read(stream: &mut TcpStream) -> anyhow::Result<Self> {
         let mut bytes = Vec::new();
         let head_end = loop {
             if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -142,7 +142,7 @@ struct Plan {
     keep: bool,
 }
 
-fn plain(status: u16, more: &str) -> Vec<u8> {
+pub fn plain(status: u16, more: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} x\r\ncontent-length: 2\r\n{more}\r\nok").into_bytes()
 }
 

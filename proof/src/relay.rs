@@ -19,6 +19,21 @@ pub struct Settings {
     pub topic: String,
     pub flows: Vec<Flow>,
     pub canary: String,
+    pub limits: Limits,
+}
+
+/// How patient the workflows are.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub timeout: &'static str,
+    pub lease: &'static str,
+    /// Of workflows that keep order.
+    pub on_key_failure: &'static str,
+}
+
+impl Limits {
+    /// So short that faults outlast them.
+    pub const SHORT: Self = Self { timeout: "1500ms", lease: "4s", on_key_failure: "continue" };
 }
 
 impl Settings {
@@ -29,19 +44,22 @@ impl Settings {
              egress: {{allow: [127.0.0.0/8]}}\nshutdownGrace: 20s\nworkflows:\n",
             self.brokers, self.database
         );
+        let ordered = format!("ordering: key\n      onKeyFailure: {}", self.limits.on_key_failure);
         for flow in &self.flows {
             text.push_str(&format!(
                 "  - id: {id}\n    source: {{topics: [{topic}]}}\n    filter: .keep\n\
                  \x20   transform: 'range(.fan) as $i | [.n, $i, .pad, .refuse]'\n    eventType: {kind}\n\
-                 \x20   endpoint:\n      url: {url}\n      timeout: 1500ms\n      headers: {{x-secret: \"${{CANARY}}\"}}\n\
-                 \x20   delivery:\n      guarantee: {guarantee}\n      mechanism: {mechanism}\n      envelope: {envelope}\n      lease: 4s\n\
-                 \x20     concurrency: {concurrency}\n      circuitBreaker: {{failures: 20, openFor: 2s}}\n      {ordering}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
+                 \x20   endpoint:\n      url: {url}\n      timeout: {timeout}\n      headers: {{x-secret: \"${{CANARY}}\", x-turn: \"0\"}}\n\
+                 \x20   delivery:\n      guarantee: {guarantee}\n      mechanism: {mechanism}\n      envelope: {envelope}\n      lease: {lease}\n\
+                 \x20     concurrency: {concurrency}\n      circuitBreaker: {{failures: 20, openFor: 2s}}\n      deadLetterLimit: {{count: 1000000}}\n      {ordering}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
                 id = flow.id,
                 topic = self.topic,
                 kind = flow.event_type,
                 guarantee = flow.guarantee,
                 mechanism = flow.mechanism,
-                ordering = if flow.ordered { "ordering: key\n      onKeyFailure: continue" } else { "ordering: none" },
+                ordering = if flow.ordered { ordered.as_str() } else { "ordering: none" },
+                timeout = self.limits.timeout,
+                lease = self.limits.lease,
                 url = self.receiver,
                 envelope = flow.envelope,
                 concurrency = flow.concurrency,
@@ -68,7 +86,7 @@ impl Settings {
 
 pub struct Relay {
     pub name: String,
-    config: PathBuf,
+    pub config: PathBuf,
     child: Option<Child>,
 }
 
@@ -104,6 +122,24 @@ impl Relay {
         if let Some(child) = &self.child {
             signal(child.id(), name);
         }
+    }
+
+    /// Changes a header of every workflow, as an operator would, and says so.
+    pub fn reload(&self, turn: u32) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(&self.config)?;
+        let marked = |part: &str| {
+            let (turn_before, rest) = part.split_once('"')?;
+            turn_before.parse::<u32>().ok().map(|_| rest.to_owned())
+        };
+        let mut parts = text.split("x-turn: \"");
+        let mut changed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let rest = marked(part).context("a turn in the configuration")?;
+            changed.push_str(&format!("x-turn: \"{turn}\"{rest}"));
+        }
+        std::fs::write(&self.config, changed)?;
+        self.signal("HUP");
+        Ok(())
     }
 
     /// What it uses now.

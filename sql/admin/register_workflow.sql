@@ -4,8 +4,8 @@
 with known as (
     insert into oncebox.workflow as w (id, paused, stopped_at, version)
     values ($1, $4, case when $4 then clock_timestamp() end, $2)
-        on conflict (id) do update set paused = excluded.paused, version = excluded.version
-     where w.paused <> excluded.paused or w.version is distinct from excluded.version
+        on conflict (id) do update set paused = excluded.paused, version = excluded.version, draining = false
+     where w.paused <> excluded.paused or w.version is distinct from excluded.version or w.draining
 )
 insert into oncebox.configuration (workflow, version, document)
 values ($1, $2, $3)

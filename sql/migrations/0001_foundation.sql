@@ -26,6 +26,8 @@ create table oncebox.workflow (
     version bigint,
     changed_at timestamptz not null default clock_timestamp(),
     changed_by text not null default 'oncebox',
+    -- Not configured any more, and an operator wants what is left of it delivered.
+    draining boolean not null default false,
     -- The id under which everything of this one lives on.
     renamed_to text,
     -- Since when nothing is sent, and for how long that was so before, in all: give-up times stand still meanwhile.

@@ -31,6 +31,11 @@ impl Readiness {
         list.push((Arc::clone(workflow), Arc::clone(joined)));
     }
 
+    /// A workflow that ends is not waited for.
+    pub fn forget(&self, workflow: &Arc<str>) {
+        self.joined.lock().expect("no holder of this lock panics").retain(|(known, _)| known != workflow);
+    }
+
     fn missing(&self) -> Option<String> {
         if self.stopping.load(Ordering::Acquire) {
             return Some("stopping".to_owned());

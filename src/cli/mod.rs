@@ -1,11 +1,13 @@
 //! The command line: one file per verb. Tables for people, `--json` for scripts.
 
 mod dead_letters;
+mod drain;
 mod events;
 mod explain;
 mod migrate;
 mod offsets;
 mod output;
+mod pause;
 mod preview;
 mod produce;
 mod receiver;
@@ -59,8 +61,14 @@ enum Verb {
     /// List events that wait, and say what became of those held.
     #[command(subcommand)]
     Events(events::Verb),
+    /// Stop sending until `resume`; what comes in is kept.
+    Pause(resume::Resume),
     /// Start a workflow again that is paused, suspended or halted.
     Resume(resume::Resume),
+    /// Deliver what is left of a workflow that was removed from the configuration.
+    Drain(drain::Drain),
+    /// Make dead letters of what is left of a workflow that was removed from the configuration.
+    Park(drain::Park),
     /// Run the reference receiver.
     Receiver(receiver::Flags),
     /// Deliver 20,000 events through a relay that is killed on the way, and count what arrived.
@@ -123,7 +131,10 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Offsets(verb) => offsets::run(verb),
         Verb::DeadLetters(verb) => dead_letters::run(verb),
         Verb::Events(verb) => events::run(verb),
+        Verb::Pause(pause) => pause::run(&pause),
         Verb::Resume(resume) => resume::run(&resume),
+        Verb::Drain(drain) => drain::drain(&drain),
+        Verb::Park(park) => drain::park(&park),
         Verb::Receiver(flags) => receiver::run(&flags),
         Verb::Demo(flags) => crate::demo::run(&flags),
         Verb::Produce(produce) => produce::run(&produce),

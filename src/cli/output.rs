@@ -24,6 +24,16 @@ pub fn who() -> String {
     format!("cli:{user}")
 }
 
+/// Says how far something is, over what was said before; only to a person at a terminal.
+pub fn progress(text: &str) {
+    use std::io::{IsTerminal as _, Write as _};
+    let mut errors = std::io::stderr();
+    if errors.is_terminal() {
+        let _ = write!(errors, "\r\x1b[K{text}\r");
+        let _ = errors.flush();
+    }
+}
+
 /// Lines are filled to here.
 const WIDTH: usize = 100;
 /// No column but the widest of a table gets more than this.

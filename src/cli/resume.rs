@@ -9,10 +9,10 @@ use crate::outbox::{Database, notify, workflow as store};
 #[derive(Debug, clap::Args)]
 pub struct Resume {
     /// Its id.
-    workflow: String,
+    pub workflow: String,
     /// A YAML file, or a directory of *.yaml files.
     #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
+    pub config: PathBuf,
 }
 
 pub fn run(resume: &Resume) -> Result<(), Failure> {

@@ -1,35 +1,54 @@
-//! `oncebox run`: everything, until SIGTERM or SIGINT.
+//! `oncebox run`: everything, until SIGTERM or SIGINT. SIGHUP reads the configuration again.
+
+use std::path::Path;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
 
 use super::{ConfigPath, Failure, block_on, load};
 use crate::config::Config;
 use crate::config::problem::{Problem, each_once};
+use crate::reload::{Loader, Reloads};
 
 pub fn run(path: &ConfigPath) -> Result<(), Failure> {
-    let loaded = load(&path.config)?;
-    for warning in each_once(&loaded.warnings) {
-        tracing::warn!("{warning}");
-    }
-    let config = without_unsupported(loaded.config)?;
+    let config = checked(&path.config)?;
     #[cfg(feature = "failpoints")]
     let _scenario = fail::FailScenario::setup();
+    let again = path.config.clone();
+    let load: Loader = Box::new(move || {
+        checked(&again).map_err(|failure| match failure {
+            Failure::Usage(problems) => problems,
+            Failure::Failed(error) => crate::observe::chain(error.as_ref()),
+            Failure::Said => String::new(),
+        })
+    });
     block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let stop = async move {
+        let (stop, stopped) = watch::channel(false);
+        let (hangups, heard) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    _ = terminate.recv() => return,
-                    _ = interrupt.recv() => return,
-                    _ = hangup.recv() => tracing::warn!("SIGHUP: reloading is not supported yet; a restart loses nothing"),
+                    _ = terminate.recv() => drop(stop.send(true)),
+                    _ = interrupt.recv() => drop(stop.send(true)),
+                    _ = hangup.recv() => drop(hangups.send(())),
                 }
             }
-        };
-        crate::run::run(config, stop).await
+        });
+        crate::run::run(config, Reloads::new(path.config.clone(), load, heard), stopped).await
     })?;
     Ok(())
+}
+
+/// A configuration of which everything can be run.
+fn checked(path: &Path) -> Result<Config, Failure> {
+    let loaded = load(path)?;
+    for warning in each_once(&loaded.warnings) {
+        tracing::warn!("{warning}");
+    }
+    without_unsupported(loaded.config)
 }
 
 /// A key whose behaviour this build lacks is never ignored: its workflow does not run, and nothing does when the key

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::credentials::{Auth, Tls};
+use super::limits::{CircuitBreaker, DeadLetterLimit, RateLimit};
 use super::problem::Problem;
 use super::raw::PostgresTlsMode;
 use super::raw_workflow::{
@@ -38,7 +39,7 @@ impl Config {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kafka {
     pub brokers: String,
     /// The namespace inside keys, when it is not the cluster id that the brokers report.
@@ -47,7 +48,7 @@ pub struct Kafka {
     pub properties: BTreeMap<String, Secret>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Postgres {
     pub url: Secret,
     /// A session connection for LISTEN and migrations.
@@ -60,12 +61,12 @@ pub struct Postgres {
     pub tls_ca: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Egress {
     pub allow: Vec<IpNet>,
     /// An HTTP proxy's URL, with its credentials.
@@ -98,6 +99,8 @@ pub struct Workflow {
     pub unsupported: Vec<Problem>,
     /// The first 63 bits of the SHA-256 of `document`.
     pub version: i64,
+    /// Of the workflow with its references resolved: whether anything of it is another.
+    pub fingerprint: [u8; 32],
     /// The workflow as written, without its tests, `${..}` unresolved: what may be stored.
     pub document: String,
 }
@@ -212,28 +215,6 @@ impl Delivery {
             Mechanism::TransactionalOutbox => false,
         }
     }
-}
-
-/// After so many failures in a row the endpoint is left alone for a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CircuitBreaker {
-    pub failures: u32,
-    pub open_for: Duration,
-}
-
-/// Requests to the endpoint, of all processes together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimit {
-    pub per_second: u64,
-    /// How many at once after an idle time.
-    pub burst: u64,
-}
-
-/// More refused or exhausted events than this suspend the workflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeadLetterLimit {
-    pub count: u64,
-    pub per: Duration,
 }
 
 /// Changes that the source repeats within `ttl` are suppressed.

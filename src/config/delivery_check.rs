@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::check::Report;
 use super::checked::{Backoff, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
-use super::{endpoint_check, limits_check};
 use super::raw_delivery::{RawBackoff, RawRetries};
 use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow};
+use super::{endpoint_check, limits};
 
 const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(86_400);
@@ -139,9 +139,9 @@ pub fn delivery(
         },
         ordering_key: given(&raw.delivery.ordering_key),
         concurrency: raw.delivery.concurrency.unwrap_or(64) as usize,
-        rate: limits_check::rate(raw, here, report),
-        circuit: limits_check::circuit(raw, here, report),
-        dead_letter_limit: limits_check::dead_letters(raw, here, report),
+        rate: limits::rate(raw, here, report),
+        circuit: limits::circuit(raw, here, report),
+        dead_letter_limit: limits::dead_letters(raw, here, report),
         lease,
         delay: raw.delivery.delay.map_or(Duration::ZERO, |span| span.0),
         max_waiting: raw.delivery.max_waiting.unwrap_or(1_000_000),

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
+
 use super::checked::{Config, Workflow};
 use super::node::{Content, Entry, Node};
 use super::problem::{Place, Problem, Problems};
@@ -71,6 +73,34 @@ pub fn load(path: &Path) -> Result<Loaded, Problems> {
     match read(path) {
         (Some(loaded), problems) if problems.is_empty() => Ok(loaded),
         (_, problems) => Err(problems),
+    }
+}
+
+/// What the files of a configuration hold.
+pub type Digest = [u8; 32];
+
+/// Tells one content of the files from another; nothing when they cannot be read.
+pub fn digest(path: &Path) -> Option<Digest> {
+    let mut hash = Sha256::new();
+    for file in files(path, &mut Problems::default()) {
+        hash.update(file.display().to_string().as_bytes());
+        hash.update(fs::read(&file).ok()?);
+    }
+    Some(hash.finalize().into())
+}
+
+/// A workflow that was stored as written, with its references resolved here.
+pub fn stored(document: &str) -> Result<Workflow, Problems> {
+    let mut problems = Problems::default();
+    let name: Arc<str> = "the stored configuration".into();
+    // The rest of a configuration is not stored with a workflow and does not matter to it.
+    let text = format!("{{\"postgres\": {{\"url\": \"postgres://unused\"}}, \"workflows\": [{document}]}}");
+    let Some(mut tree) = parse::parse(&name, &text, &mut problems) else { return Err(problems) };
+    substitute(&mut tree, &Sources::system(), &mut problems);
+    let (loaded, problems) = finish(tree, problems);
+    match loaded.and_then(|loaded| loaded.config.workflows.into_iter().next()) {
+        Some(workflow) if problems.is_empty() => Ok(Arc::unwrap_or_clone(workflow)),
+        _ => Err(problems),
     }
 }
 

@@ -12,7 +12,7 @@ mod credentials;
 mod credentials_check;
 mod delivery_check;
 mod endpoint_check;
-mod limits_check;
+mod limits;
 mod load;
 pub mod node;
 mod parse;
@@ -37,13 +37,14 @@ mod window_check;
 mod workflow_check;
 
 pub use checked::{
-    Admin, Answers, Backoff, CircuitBreaker, Config, DeadLetterLimit, Deduplication, Delivery, Egress, Endpoint, EventType,
-    IdempotencyKey, InDoubt, Kafka, Lookup, Postgres, RateLimit, Retries, Source, StartFrom, Topics, Workflow,
+    Admin, Answers, Backoff, Config, Deduplication, Delivery, Egress, Endpoint, EventType, IdempotencyKey, InDoubt,
+    Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
 };
 pub use credentials::{Auth, Certificates, Oauth2, Tls, TlsError};
 pub use credentials_check::is_token;
 pub use endpoint_check::KEY_IN_URL;
-pub use load::{Loaded, load, read};
+pub use limits::{CircuitBreaker, DeadLetterLimit, RateLimit};
+pub use load::{Digest, Loaded, digest, load, read, stored};
 pub use raw::PostgresTlsMode;
 pub use raw_workflow::{
     Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,

@@ -60,7 +60,8 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
     }
     let unsupported = unsupported::in_workflow(raw, index, report);
     let tests = test_check::tests(raw, &here, report);
-    let document = document(report.tree.nearest(&here));
+    let node = report.tree.nearest(&here);
+    let (document, fingerprint) = (document(node), fingerprint(node));
     let program = |text: &Option<String>| text.clone().filter(|t| !t.trim().is_empty() && t.trim() != ".");
     Some(Workflow {
         id: id.into(),
@@ -80,6 +81,7 @@ pub fn check(raw: &RawWorkflow, index: usize, report: &mut Report<'_>) -> Option
         tests,
         unsupported,
         version: version(&document),
+        fingerprint,
         document,
     })
 }
@@ -91,6 +93,15 @@ fn document(node: &Node) -> String {
         keys.shift_remove("tests");
     }
     written.to_string()
+}
+
+/// Differs when anything that runs differs, what references stand for included.
+fn fingerprint(node: &Node) -> [u8; 32] {
+    let mut resolved = node.without_nulls();
+    if let Some(keys) = resolved.as_object_mut() {
+        keys.shift_remove("tests");
+    }
+    Sha256::digest(resolved.to_string().as_bytes()).into()
 }
 
 /// 63 bits, so that it fits a bigint and no sequence can hand it out twice.

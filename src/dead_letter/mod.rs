@@ -3,6 +3,8 @@
 //! They are written where events end: by the outbox's append (records that cannot be read) and by its settle (events
 //! that were refused or exhausted). A replay makes a new event at the old one's place, generation up, same key and bytes.
 
+mod park_all;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -14,6 +16,8 @@ use crate::event::{CursorId, Draft, Place, Record};
 use crate::outbox::sql::{bytes_list, int4, int4s, int8, int8s, text, texts};
 use crate::outbox::{Database, Error as OutboxError, Purpose, claim};
 use crate::transform::{Disposition, Origin, Rejection, Transformer};
+
+pub use park_all::park_all;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -13,7 +13,7 @@ use tracing::debug;
 use super::backlog::{Backlog, Unread};
 use super::watched::Watched;
 use super::{marks, native};
-use crate::config::Kafka;
+use crate::config::{Kafka, Workflow};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::gauges::{self, CursorOffset};
@@ -27,7 +27,8 @@ pub struct Watch {
     pub watched: Arc<Watched>,
     pub database: Database,
     pub metrics: Arc<Metrics>,
-    pub workflows: Vec<Arc<str>>,
+    /// What runs, as it changes.
+    pub workflows: tokio::sync::watch::Receiver<Vec<Arc<Workflow>>>,
     pub runtime: tokio::runtime::Handle,
     pub stopping: tokio::sync::watch::Receiver<bool>,
 }
@@ -45,9 +46,15 @@ impl Watch {
         let Ok(client) = super::settings::client(&self.kafka).create::<BaseConsumer>() else { return };
         let mut client = Client { plain: client, groups: HashMap::new() };
         let Ok(mut backlog) = Backlog::new(&self.kafka) else { return };
+        let mut before: Vec<Arc<Workflow>> = Vec::new();
         while !*self.stopping.borrow() {
-            for workflow in &self.workflows {
-                self.look_at(&mut client, &mut backlog, workflow);
+            let workflows = self.workflows.borrow().clone();
+            for gone in before.iter().filter(|one| !workflows.iter().any(|now| now.id == one.id)) {
+                self.forget_all(&gone.id);
+            }
+            before.clone_from(&workflows);
+            for workflow in &workflows {
+                self.look_at(&mut client, &mut backlog, &workflow.id);
             }
             let mut slept = Duration::ZERO;
             while slept < EVERY && !*self.stopping.borrow() {
@@ -163,6 +170,16 @@ impl Watch {
             Some(seconds) => self.metrics.retention_headroom.with_label_values(&[&**workflow]).set(seconds),
             None => drop(self.metrics.retention_headroom.remove_label_values(&[&**workflow])),
         }
+    }
+
+    /// A workflow that does not run any more.
+    fn forget_all(&self, workflow: &Arc<str>) {
+        let cursors = self.runtime.block_on(gauges::offsets(&self.database, workflow, &self.cluster));
+        for cursor in cursors.unwrap_or_default() {
+            let labels = [&**workflow, &*cursor.topic, &*cursor.partition.to_string()];
+            let _ = self.metrics.kafka_lag.remove_label_values(&labels);
+        }
+        self.forget_age(workflow);
     }
 
     fn forget(&self, workflow: &Arc<str>) {

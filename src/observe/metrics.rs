@@ -2,13 +2,13 @@
 //! that come from Postgres or Kafka are filled by `upkeep` and `ingest::watch` every few seconds and removed when they would be stale.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use prometheus::{
-    Encoder, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+use super::maker::Maker;
 use crate::event::{Reason, WorkflowState};
 
 /// What an attempt came to, as `oncebox_attempts_total` counts it.
@@ -30,11 +30,13 @@ pub const OUTCOMES: [&str; 14] = [
 ];
 
 const STAGES: [&str; 4] = ["ingest", "queue", "send", "settle"];
-const LATENCY_BUCKETS: [f64; 16] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 pub struct Metrics {
     registry: Registry,
+    reloads: IntCounterVec,
+    last_reload: Gauge,
+    /// Made anew when the workflows change: its label names are theirs.
+    info: Mutex<Option<IntGaugeVec>>,
     workflows: RwLock<HashMap<Arc<str>, Arc<WorkflowMetrics>>>,
     ingested: IntCounterVec,
     filtered: IntCounterVec,
@@ -117,8 +119,12 @@ impl Metrics {
         for result in ["applied", "refused"] {
             reloads.with_label_values(&[result]).reset();
         }
-        make.gauge("oncebox_config_last_reload_successful", "1 when the last load was valid.").set(1.0);
+        let last_reload = make.gauge("oncebox_config_last_reload_successful", "1 when the last load was valid.");
+        last_reload.set(1.0);
         Self {
+            reloads,
+            last_reload,
+            info: Mutex::default(),
             workflows: RwLock::default(),
             ingested: make.counters("oncebox_ingested_total", "Events stored in the outbox."),
             filtered: make.counters("oncebox_filtered_total", "Records dropped by the filter, or tombstones skipped."),
@@ -184,6 +190,11 @@ impl Metrics {
         let names: BTreeSet<&str> =
             workflows.iter().flat_map(|(_, _, labels)| labels.keys()).map(String::as_str).collect();
         let all: Vec<&str> = ["workflow", "guarantee"].into_iter().chain(names.iter().copied()).collect();
+        let mut known = self.info.lock().expect("no holder of this lock panics");
+        if let Some(old) = known.take() {
+            // It was registered here.
+            let _ = self.registry.unregister(Box::new(old));
+        }
         let make = Maker { registry: &self.registry };
         let info = make.gauges("oncebox_workflow_info", "1, with the guarantee and the workflow's labels.", &all);
         for (workflow, guarantee, labels) in workflows {
@@ -192,6 +203,13 @@ impl Metrics {
             info.with_label_values(&values).set(1);
             self.of(workflow);
         }
+        *known = Some(info);
+    }
+
+    /// A new configuration was read.
+    pub fn reloaded(&self, is_applied: bool) {
+        self.reloads.with_label_values(&[if is_applied { "applied" } else { "refused" }]).inc();
+        self.last_reload.set(f64::from(u8::from(is_applied)));
     }
 
     pub fn of(&self, workflow: &Arc<str>) -> Arc<WorkflowMetrics> {
@@ -256,42 +274,5 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-struct Maker<'a> {
-    registry: &'a Registry,
-}
-
-impl Maker<'_> {
-    fn register<T: prometheus::core::Collector + Clone + 'static>(&self, metric: prometheus::Result<T>) -> T {
-        let metric = metric.expect("metric names and labels are valid");
-        self.registry.register(Box::new(metric.clone())).expect("each metric is registered once");
-        metric
-    }
-
-    fn counters(&self, name: &str, help: &str) -> IntCounterVec {
-        self.counters_of(name, help, &["workflow"])
-    }
-
-    fn counters_of(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-        self.register(IntCounterVec::new(Opts::new(name, help), labels))
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-        self.register(IntGaugeVec::new(Opts::new(name, help), labels))
-    }
-
-    fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-        self.register(GaugeVec::new(Opts::new(name, help), labels))
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Gauge {
-        self.register(Gauge::new(name, help))
-    }
-
-    fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-        let opts = HistogramOpts::new(name, help).buckets(LATENCY_BUCKETS.to_vec());
-        self.register(HistogramVec::new(opts, labels))
     }
 }

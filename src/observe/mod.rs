@@ -1,6 +1,7 @@
 //! What the process tells about itself: metrics, logs, errors in one line. Used by every stage, uses none of them.
 
 pub mod logging;
+mod maker;
 pub mod metrics;
 #[cfg(feature = "mutants")]
 pub mod mutant;

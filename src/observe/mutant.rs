@@ -2,7 +2,12 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No other build has this file.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 15] = [
+const IN_SQL: [(&str, &str, &str); 16] = [
+    (
+        "shut-lanes-open",
+        "f.state = 'pending' and f.held = 'order' and not f.shut",
+        "f.state = 'pending' and f.held = 'order'",
+    ),
     (
         "no-compare-and-swap",
         "c.owner = $1 and c.owner_epoch = b.owner_epoch and c.next_offset = b.expected",

@@ -217,7 +217,10 @@ pub async fn append(
         .into_iter()
         .map(|row| {
             let (claimed, generation, day) = (row.get("claimed"), row.get("generation"), row.get("day"));
-            (CursorId(row.get("id")), Stored { claimed, generation, day, suppressed: HashSet::new(), scheduled: HashSet::new() })
+            (
+                CursorId(row.get("id")),
+                Stored { claimed, generation, day, suppressed: HashSet::new(), scheduled: HashSet::new() },
+            )
         })
         .collect();
     for row in left_out {

@@ -10,17 +10,34 @@ use crate::event::ProcessId;
 /// A process that was silent for this long counts as gone.
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
-/// Says that this process is there. Answers how many others run each workflow; those without any are left out.
-pub async fn beat(
-    database: &Database,
-    process: ProcessId,
-    workflows: &[&str],
-) -> Result<HashMap<String, usize>, Error> {
+/// The other processes.
+#[derive(Debug, Default)]
+pub struct Others {
+    pub all: usize,
+    by_workflow: HashMap<String, usize>,
+}
+
+impl Others {
+    /// Those that run a workflow.
+    pub fn of(&self, workflow: &str) -> usize {
+        self.by_workflow.get(workflow).copied().unwrap_or(0)
+    }
+}
+
+/// Says that this process is there. Answers who else is.
+pub async fn beat(database: &Database, process: ProcessId, workflows: &[&str]) -> Result<Others, Error> {
     let seconds = GONE_AFTER.as_secs_f64();
     let parameters = [uuid(&process), texts(&workflows), float8(&seconds)];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
-    let others = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>("others")).unwrap_or(0);
-    Ok(rows.iter().map(|row| (row.get("id"), others(row))).collect())
+    let mut others = Others::default();
+    for row in &rows {
+        let count = usize::try_from(row.get::<_, i64>("others")).unwrap_or(0);
+        match row.get("workflow") {
+            Some(workflow) => drop(others.by_workflow.insert(workflow, count)),
+            None => others.all = count,
+        }
+    }
+    Ok(others)
 }
 
 /// Gives this process's share to the others at once.

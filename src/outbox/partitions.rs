@@ -16,9 +16,14 @@ const PRUNED_AT_ONCE: i64 = 1_000;
 const DROP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs until it is dropped.
-pub async fn maintain_forever(database: Database, workflows: Vec<Arc<Workflow>>, metrics: Arc<Metrics>) {
+pub async fn maintain_forever(
+    database: Database,
+    workflows: tokio::sync::watch::Receiver<Vec<Arc<Workflow>>>,
+    metrics: Arc<Metrics>,
+) {
     loop {
-        if let Err(error) = maintain(&database, &workflows, &metrics).await {
+        let current = workflows.borrow().clone();
+        if let Err(error) = maintain(&database, &current, &metrics).await {
             warn!(error = %chain(&error), "maintaining partitions failed; trying again later");
         }
         tokio::time::sleep(MAINTAIN_EVERY).await;

@@ -64,7 +64,7 @@ pub(super) struct Dispatcher {
     pub question: Option<Arc<Question>>,
     pub metrics: Arc<WorkflowMetrics>,
     signals: Option<Signals>,
-    processes: Arc<AtomicUsize>,
+    pub share_of: Arc<AtomicUsize>,
     pub state: Standing,
     pub stopping: bool,
 
@@ -136,7 +136,7 @@ impl Dispatcher {
             template: Arc::new(Template::new(&workflow)),
             target: Arc::new(target),
             question: question.map(Arc::new),
-            processes: Arc::clone(&signals.processes),
+            share_of: Arc::clone(&signals.processes),
             state,
             signals: Some(signals),
             stopping: false,
@@ -261,27 +261,6 @@ impl Dispatcher {
         let is_wanted = self.state.sends() && !self.workflow.paused && !self.stopping;
         // With a share that is not known yet, the others have theirs of what this process would take.
         is_wanted && self.processes() > 0 && self.circuit.state() != State::Open
-    }
-
-    /// Requests that may be under way: this process's share, and one while it is to be seen whether the endpoint lives.
-    pub fn concurrency(&self) -> usize {
-        if self.circuit.state() == State::Closed { self.share() } else { 1 }
-    }
-
-    /// This process's share of the workflow's concurrency.
-    pub fn share(&self) -> usize {
-        (self.workflow.delivery.concurrency / self.processes().max(1)).max(1)
-    }
-
-    /// Processes that share what the workflow may have at once; 0: not known yet.
-    pub fn processes(&self) -> usize {
-        self.processes.load(Ordering::Relaxed)
-    }
-
-    /// How far first attempts may be claimed ahead of what is settled.
-    pub fn most_ahead(&self) -> usize {
-        let least = if self.workflow.delivery.ordering.is_some() { 4_000 } else { 1_000 };
-        (4 * self.workflow.delivery.concurrency).max(least)
     }
 
     /// SIGTERM: nothing new starts; what was started is finished, settled, and the rest given back.

@@ -101,7 +101,7 @@ mod tests {
     fn records_that_cannot_be_read_do_not_count() {
         let now = Instant::now();
         let mut flood = Flood::new(DeadLetterLimit { count: 0, per: Duration::from_secs(600) }, now);
-        [Reason::Invalid, Reason::TooLarge, Reason::InDoubt].map(|reason| flood.note(reason));
+        [Reason::Invalid, Reason::TooLarge, Reason::InDoubt].into_iter().for_each(|reason| flood.note(reason));
         assert!(!flood.is_due(now + COUNT_EVERY));
     }
 }

@@ -40,6 +40,7 @@ impl Busy {
 const MOST_WAITING: usize = 128;
 
 /// What becomes of the next event.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Turn {
     Starts(Event),
     /// In memory.
@@ -49,6 +50,7 @@ pub enum Turn {
 }
 
 /// What is next in a lane.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Next {
     Starts(Event),
     /// What is stored comes next.

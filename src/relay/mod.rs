@@ -20,6 +20,7 @@ mod ownership;
 mod rate;
 mod retries;
 pub mod settler;
+mod share;
 mod slots;
 mod spiller;
 mod waiting;
@@ -69,6 +70,13 @@ pub struct Signals {
     pub parcels: Option<UnboundedReceiver<Parcel>>,
     /// True once the process is to end.
     pub stopping: watch::Receiver<bool>,
+}
+
+/// Whether a workflow's endpoint can be spoken to: its certificates and keys are there.
+pub fn check(workflow: &Arc<Workflow>, rules: &Rules) -> Result<(), credentials::Error> {
+    let target = Target::new(workflow, rules)?;
+    Question::new(workflow, &target, rules)?;
+    Ok(())
 }
 
 /// Starts the dispatcher of one workflow. It ends after `stopping`, when all it started is settled and given back.

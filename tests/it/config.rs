@@ -183,9 +183,9 @@ fn a_workflow_overrides_a_default_in_another_spelling() {
 
 #[test]
 fn keys_of_later_work_warn_with_their_position() {
-    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, delay: 5s}"));
+    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, ordering: key, delay: 5s}"));
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("c.yaml:5:51: delay: not supported yet"), "{text}");
+    assert!(text.contains("c.yaml:5:63: delay together with `ordering: key`: not supported yet"), "{text}");
 }
 
 #[test]

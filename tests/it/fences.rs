@@ -42,7 +42,9 @@ async fn case(retry: bool) -> Case {
          values (1, 'w', 'c', 't', 'i', 0, 0, 1, 1, {FENCE});
          insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to)
          values (1, 'w', '{process}', {FENCE}, clock_timestamp() + interval '1 hour', 0);
-         insert into oncebox.outbox values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', null, 0, now(), 1, 'x')"
+         insert into oncebox.outbox (cursor, record_offset, event_index, generation, day, key, event_type, content_type,
+                                     source_at, created_at, config_version, body)
+         values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', 0, now(), 1, 'x')"
     ))
     .await;
     if retry {
@@ -144,7 +146,9 @@ async fn an_event_that_a_failover_lost_is_not_ended_without_its_dead_letter() {
     assert_eq!(case.test.count("select count(*) from oncebox.done").await, 0, "an end without a dead letter is a loss");
     case.test
         .execute(
-            "insert into oncebox.outbox values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', null, 0, now(), 1, 'x')",
+            "insert into oncebox.outbox (cursor, record_offset, event_index, generation, day, key, event_type, content_type,
+                                     source_at, created_at, config_version, body)
+         values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', 0, now(), 1, 'x')",
         )
         .await;
     assert_eq!(case.park(Right::Range { epoch: FENCE }).await, Parked::Written);

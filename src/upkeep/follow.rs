@@ -1,24 +1,22 @@
-//! Work beside the data path: following what operators decided, filling gauges, holding the reader back when too much
-//! waits, halting what `onInvalid` halts.
+//! What is followed of each workflow, every second: whether it may send and read, how much waits, how old it is.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, watch};
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
+use super::fleet::Fleet;
+use super::left::{Drains, Left};
 use crate::config::Workflow;
 use crate::event::{ProcessId, Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
-use crate::outbox::append::Holding;
-use crate::outbox::fleet::{self, Census};
 use crate::outbox::gauges::{self, Figures};
-use crate::outbox::{Database, direct, notify, workflow};
+use crate::outbox::{Database, workflow};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is followed of one workflow, and who is told.
 pub struct Followed {
@@ -28,65 +26,53 @@ pub struct Followed {
     /// Processes that run it; 0 until that is known.
     pub processes: Arc<AtomicUsize>,
     pub watched: Arc<Watched>,
+    /// Not configured any more: only what is left of it is delivered.
+    pub is_left: bool,
 }
 
-/// Reads states every second, and at once after a notice; figures every second. Runs until it is dropped.
-pub async fn follow_forever(
-    database: Database,
-    process: ProcessId,
-    followed: Vec<Followed>,
-    metrics: Arc<Metrics>,
-    mut heard: broadcast::Receiver<String>,
-) {
-    let mut figures_at = Instant::now();
-    let mut fleet = Fleet::default();
-    loop {
-        let is_settled = fleet.look(&database, process, &followed).await;
-        read_states(&database, &followed, &metrics).await;
-        if Instant::now() >= figures_at {
-            figures_at = Instant::now() + LOOK_EVERY;
-            read_figures(&database, &followed, &metrics).await;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { fleet::KNOWN_AFTER }) => {}
-            _ = heard.recv() => {}
-        }
-    }
+/// The workflows that run, as they change.
+pub type Roster = watch::Receiver<Vec<Arc<Followed>>>;
+
+/// Follows until it is dropped. States are read at once after a notice too.
+pub struct Follow {
+    pub database: Database,
+    pub process: ProcessId,
+    pub roster: Roster,
+    pub metrics: Arc<Metrics>,
+    pub heard: broadcast::Receiver<String>,
+    /// Told which workflows are to be drained.
+    pub drains: mpsc::UnboundedSender<Drains>,
 }
 
-/// What is known of the other processes, per workflow.
-#[derive(Default)]
-struct Fleet(HashMap<Arc<str>, Census>);
-
-impl Fleet {
-    /// Says that this process is there, and looks who else is. Answers whether every share is known.
-    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Followed]) -> bool {
-        let ids: Vec<&str> = followed.iter().map(|one| &*one.workflow.id).collect();
-        let is_first = self.0.is_empty();
-        let others = match fleet::beat(database, process, &ids).await {
-            Ok(others) => others,
-            Err(error) => {
-                debug!(error = %chain(&error), "this process could not say that it is there");
-                return true;
+impl Follow {
+    pub async fn run(mut self) {
+        let mut figures_at = Instant::now();
+        let mut fleet = Fleet::default();
+        let mut left = Left::default();
+        let mut followed = Vec::new();
+        loop {
+            let before = std::mem::replace(&mut followed, self.roster.borrow_and_update().clone());
+            for gone in before.iter().filter(|one| !followed.iter().any(|now| now.workflow.id == one.workflow.id)) {
+                self.metrics.forget_state(&gone.workflow.id);
+                forget(&gone.workflow.id, &self.metrics);
             }
-        };
-        let now = Instant::now();
-        let mut is_settled = true;
-        for one in followed {
-            let census = self.0.entry(Arc::clone(&one.workflow.id)).or_default();
-            let processes = census.note(others.get(&*one.workflow.id).copied().unwrap_or(0), now);
-            is_settled &= processes > 0;
-            one.processes.store(processes, Ordering::Relaxed);
+            let is_settled = fleet.look(&self.database, self.process, &followed).await;
+            read_states(&self.database, &followed, &self.metrics).await;
+            if Instant::now() >= figures_at {
+                figures_at = Instant::now() + LOOK_EVERY;
+                read_figures(&self.database, &followed, &self.metrics).await;
+                left.look(&self.database, &followed, &self.metrics, &self.drains).await;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { super::fleet::KNOWN_AFTER }) => {}
+                _ = self.heard.recv() => {}
+                Ok(()) = self.roster.changed() => {}
+            }
         }
-        if is_first && !is_settled {
-            // They look at once instead of within a second.
-            let _ = notify::tell(database, "").await;
-        }
-        is_settled
     }
 }
 
-async fn read_states(database: &Database, followed: &[Followed], metrics: &Metrics) {
+async fn read_states(database: &Database, followed: &[Arc<Followed>], metrics: &Metrics) {
     let ids: Vec<&str> = followed.iter().map(|f| &*f.workflow.id).collect();
     match workflow::states(database, &ids).await {
         Ok(states) => {
@@ -106,7 +92,7 @@ async fn read_states(database: &Database, followed: &[Followed], metrics: &Metri
     }
 }
 
-async fn read_figures(database: &Database, followed: &[Followed], metrics: &Metrics) {
+async fn read_figures(database: &Database, followed: &[Arc<Followed>], metrics: &Metrics) {
     for one in followed {
         match gauges::read(database, &one.workflow.id).await {
             Ok(figures) => one.apply(&figures, metrics),
@@ -155,39 +141,11 @@ impl Followed {
 }
 
 /// Absent rather than stale.
-fn forget(workflow: &str, metrics: &Metrics) {
+pub(super) fn forget(workflow: &str, metrics: &Metrics) {
     let _ = metrics.delivery_lag.remove_label_values(&[workflow]);
     let _ = metrics.undelivered_age.remove_label_values(&[workflow]);
     let _ = metrics.blocked_keys.remove_label_values(&[workflow]);
     for state in ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"] {
         let _ = metrics.events.remove_label_values(&[workflow, state]);
-    }
-}
-
-/// Halts workflows whose `onInvalid` is `halt`, as the workers ask. Runs until it is dropped.
-pub async fn halt_forever(database: Database, mut asked: mpsc::UnboundedReceiver<(Arc<Holding>, String)>) {
-    while let Some((holding, reason)) = asked.recv().await {
-        let id = &holding.workflow.id;
-        error!(workflow = %id, reason, "halted: reading stops until an operator decides");
-        if let Err(failure) = workflow::halt(&database, id, &reason).await {
-            // The partition is read again and asks again.
-            warn!(workflow = %id, error = %chain(&failure), "writing the halt failed");
-        }
-        let _ = notify::tell(&database, id).await;
-    }
-}
-
-/// Forgets which events of the direct path were stored, once nothing reads them again. Runs until it is dropped.
-pub async fn prune_forever(database: Database) {
-    const AT_ONCE: usize = 5_000;
-    loop {
-        match direct::prune(&database, AT_ONCE as i64).await {
-            Ok(AT_ONCE) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Ok(_) => tokio::time::sleep(Duration::from_secs(60)).await,
-            Err(error) => {
-                debug!(error = %chain(&error), "forgetting what was spilled failed; trying again later");
-                tokio::time::sleep(Duration::from_secs(60)).await;
-            }
-        }
     }
 }

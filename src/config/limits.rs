@@ -3,8 +3,29 @@
 use std::time::Duration;
 
 use super::check::Report;
-use super::checked::{CircuitBreaker, DeadLetterLimit, RateLimit};
 use super::raw_workflow::RawWorkflow;
+
+/// After so many failures in a row the endpoint is left alone for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitBreaker {
+    pub failures: u32,
+    pub open_for: Duration,
+}
+
+/// Requests to the endpoint, of all processes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    pub per_second: u64,
+    /// How many at once after an idle time.
+    pub burst: u64,
+}
+
+/// More refused or exhausted events than this suspend the workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadLetterLimit {
+    pub count: u64,
+    pub per: Duration,
+}
 
 pub fn circuit(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> CircuitBreaker {
     let given = raw.delivery.circuit_breaker.as_ref();

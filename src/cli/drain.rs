@@ -1,0 +1,97 @@
+//! `oncebox drain WORKFLOW` and `oncebox park WORKFLOW`: what becomes of the events of a workflow that nobody runs any more.
+//!
+//! To drain is to deliver them with the last configuration: the processes that run do that, and this waits for it. To park
+//! is to make each a dead letter, here and now.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Failure, block_on, load};
+use crate::outbox::left::{self, LeftWorkflow};
+use crate::outbox::{Database, notify, workflow as store};
+
+#[derive(Debug, clap::Args)]
+pub struct Drain {
+    /// Its id.
+    workflow: String,
+    /// A YAML file, or a directory of *.yaml files: the configuration that it was removed from.
+    #[arg(long, short, value_name = "PATH")]
+    config: PathBuf,
+    /// Ask for it and do not wait until it is done.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Park {
+    /// Its id.
+    workflow: String,
+    /// A YAML file, or a directory of *.yaml files: the configuration that it was removed from.
+    #[arg(long, short, value_name = "PATH")]
+    config: PathBuf,
+}
+
+pub fn drain(flags: &Drain) -> Result<(), Failure> {
+    let loaded = load(&flags.config)?;
+    let database = Database::new(&loaded.config.postgres)?;
+    let id = &flags.workflow;
+    block_on(async {
+        let Some(_) = find(&database, id).await? else { return Ok(()) };
+        let who = super::output::who();
+        left::set_draining(&database, id, true).await?;
+        store::audit(&database, &who, "drain", Some(id), "").await?;
+        notify::tell(&database, id).await?;
+        if flags.no_wait {
+            println!("{id}: is being drained by the processes that run");
+            return Ok(());
+        }
+        while let Some(rest) = one(&database, id).await? {
+            super::output::progress(&format!("{id}: {} events left", rest.waiting));
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        println!("{id}: nothing is left");
+        Ok(())
+    })
+}
+
+pub fn park(flags: &Park) -> Result<(), Failure> {
+    let loaded = load(&flags.config)?;
+    let database = Database::new(&loaded.config.postgres)?;
+    let id = &flags.workflow;
+    block_on(async {
+        let Some(_) = find(&database, id).await? else { return Ok(()) };
+        let who = super::output::who();
+        let parked = crate::dead_letter::park_all(&database, id, |parked| {
+            super::output::progress(&format!("{id}: {parked} events parked"));
+        })
+        .await?;
+        store::audit(&database, &who, "park", Some(id), &format!("{parked} events")).await?;
+        match one(&database, id).await? {
+            None => println!("{id}: {parked} events are dead letters now (reason parked)"),
+            Some(rest) => println!(
+                "{id}: {parked} events are dead letters now (reason parked); {} are under way, park again when their leases \
+                 have run out",
+                rest.waiting
+            ),
+        }
+        Ok(())
+    })
+}
+
+async fn one(database: &Database, id: &str) -> Result<Option<LeftWorkflow>, Failure> {
+    Ok(left::workflows(database).await?.into_iter().find(|one| one.id == id))
+}
+
+/// The workflow, if anything is left of it; says so when nothing is.
+async fn find(database: &Database, id: &str) -> Result<Option<LeftWorkflow>, Failure> {
+    if let Some(found) = one(database, id).await? {
+        return Ok(Some(found));
+    }
+    if left::is_run(database, id).await? {
+        return Err(Failure::Usage(format!(
+            "`{id}` is run by a process: remove it from the configuration of all of them first, then ask again after 10 s"
+        )));
+    }
+    println!("{id}: nothing is left");
+    Ok(None)
+}

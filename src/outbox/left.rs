@@ -1,0 +1,53 @@
+//! Workflows that no process runs any more and that still have events.
+
+use super::sql::{boolean, text};
+use super::{Database, Error, Purpose};
+use crate::event::CursorId;
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub struct LeftWorkflow {
+    pub id: String,
+    /// Its last configuration, as written.
+    pub document: String,
+    pub waiting: i64,
+    /// An operator wants the rest delivered.
+    pub is_draining: bool,
+}
+
+pub async fn workflows(database: &Database) -> Result<Vec<LeftWorkflow>, Error> {
+    let rows = database.query(Purpose::Admin, include_str!("../../sql/admin/left_workflows.sql"), &[]).await?;
+    let one = |row: &tokio_postgres::Row| LeftWorkflow {
+        id: row.get("id"),
+        document: row.get("document"),
+        waiting: row.get("waiting"),
+        is_draining: row.get("draining"),
+    };
+    Ok(rows.iter().map(one).collect())
+}
+
+/// Has what is left of workflows delivered, or not any more.
+pub async fn set_draining(database: &Database, workflow: &str, is_draining: bool) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/set_draining.sql");
+    let parameters = [text(&workflow), boolean(&is_draining)];
+    Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
+}
+
+/// Whether a process runs it.
+pub async fn is_run(database: &Database, workflow: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/is_run.sql");
+    Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
+}
+
+/// The cursors of a workflow with events that were never claimed.
+pub async fn cursors(database: &Database, workflow: &str) -> Result<Vec<CursorId>, Error> {
+    let file = include_str!("../../sql/admin/left_cursors.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    Ok(rows.iter().map(|row| CursorId(row.get("cursor"))).collect())
+}
+
+/// Makes everything that waits in retry due, whatever it waits for, so that it can be claimed and ended.
+pub async fn make_due(database: &Database, workflow: &str) -> Result<(), Error> {
+    database.query(Purpose::Admin, include_str!("../../sql/admin/make_due.sql"), &[text(&workflow)]).await?;
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Everything that runs in a process: the parts that all workflows share, and the stages of each. Starts them, and drains them
+//! in order. The only file that knows every stage; `exchange` is about what changes meanwhile.
+//!
+//! ```text
+//! ingest threads → transform workers ─┬→ writer ─(commit)→ hand-off ─┬→ dispatchers → settler
+//!                                     └──────── direct path ─────────┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, watch};
+
+use crate::admin::Readiness;
+use crate::config::{Config, Workflow};
+use crate::event::{ProcessId, Standing};
+use crate::ingest;
+use crate::ingest::watch::Watch;
+use crate::ingest::watched::Watched;
+use crate::ingest::workers::Workers;
+use crate::observe::Metrics;
+use crate::outbox::handoff::Desks;
+use crate::outbox::writer::Writer;
+use crate::outbox::{Database, fleet, notify, partitions, seen};
+use crate::relay::{self, Settler};
+use crate::send::egress::Rules;
+use crate::stages::Stages;
+use crate::upkeep::{self, Drains, Followed, follow::Follow};
+
+const WRITER_QUEUE: usize = 256;
+
+/// A configuration that Postgres knows, and what it knows about its workflows.
+pub struct Prepared {
+    pub config: Config,
+    pub standings: HashMap<String, Standing>,
+}
+
+/// What the stages of every workflow share.
+pub struct Common {
+    pub reading: ingest::Shared,
+    pub sending: relay::Shared,
+    pub heard: broadcast::Sender<String>,
+    pub watched: Arc<Watched>,
+    pub readiness: Arc<Readiness>,
+}
+
+pub struct Process {
+    id: ProcessId,
+    pub(crate) config: Config,
+    pub(crate) common: Common,
+    database: Database,
+    metrics: Arc<Metrics>,
+    /// By workflow.
+    pub(crate) stages: HashMap<Arc<str>, Stages>,
+    workflows: watch::Sender<Vec<Arc<Workflow>>>,
+    roster: watch::Sender<Vec<Arc<Followed>>>,
+    /// Stages on their way out.
+    ending: tokio::task::JoinSet<()>,
+    pub(crate) stopping: watch::Sender<bool>,
+    writer: tokio::task::JoinHandle<()>,
+    settlers: [tokio::task::JoinHandle<()>; 2],
+    /// Work that ends with the process: nothing of it needs finishing.
+    background: tokio::task::JoinSet<()>,
+}
+
+impl Process {
+    /// Starts everything. Told on the way: which workflows are to be drained.
+    pub fn start(
+        prepared: Prepared,
+        database: &Database,
+        cluster: &Arc<str>,
+        metrics: &Arc<Metrics>,
+        readiness: &Arc<Readiness>,
+    ) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<Drains>)> {
+        let Prepared { config, standings } = prepared;
+        let id = ProcessId::new_v4();
+        let (batches, queue) = mpsc::channel(WRITER_QUEUE);
+        let (halts, halted) = mpsc::unbounded_channel();
+        let desks = Desks::default();
+        let writer = Writer {
+            database: database.clone(),
+            process: id,
+            desks: desks.clone(),
+            metrics: Arc::clone(metrics),
+            halts: halts.clone(),
+        };
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let workers = Arc::new(Workers::start(threads, &batches, &halts, metrics));
+        let (settler, settlers) = Settler::start(database, id, metrics);
+        let watched = Arc::new(Watched::default());
+        let reading = ingest::Shared {
+            kafka: Arc::new(config.kafka.clone()),
+            cluster: Arc::clone(cluster),
+            database: database.clone(),
+            process: id,
+            workers,
+            watched: Arc::clone(&watched),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let sending = relay::Shared {
+            database: database.clone(),
+            process: id,
+            desks,
+            settler,
+            metrics: Arc::clone(metrics),
+            rules: rules(&config),
+        };
+        let (drains_found, drains) = mpsc::unbounded_channel();
+        let mut process = Self {
+            id,
+            common: Common {
+                reading,
+                sending,
+                heard: broadcast::channel(256).0,
+                watched,
+                readiness: Arc::clone(readiness),
+            },
+            database: database.clone(),
+            metrics: Arc::clone(metrics),
+            stages: HashMap::new(),
+            workflows: watch::channel(Vec::new()).0,
+            roster: watch::channel(Vec::new()).0,
+            ending: tokio::task::JoinSet::new(),
+            stopping: watch::channel(false).0,
+            writer: tokio::spawn(writer.run(queue)),
+            settlers,
+            background: tokio::task::JoinSet::new(),
+            config,
+        };
+        for workflow in process.config.workflows.clone() {
+            process.start_workflow(&workflow, &standings, false)?;
+        }
+        process.tell_roster();
+        process.start_background(halted, drains_found);
+        Ok((process, drains))
+    }
+
+    pub fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// How many workflows run.
+    pub fn running(&self) -> usize {
+        self.stages.len()
+    }
+
+    fn start_background(
+        &mut self,
+        halted: mpsc::UnboundedReceiver<upkeep::Halt>,
+        drains: mpsc::UnboundedSender<Drains>,
+    ) {
+        let (database, metrics) = (&self.database, &self.metrics);
+        let follow = Follow {
+            database: database.clone(),
+            process: self.id,
+            roster: self.roster.subscribe(),
+            metrics: Arc::clone(metrics),
+            heard: self.common.heard.subscribe(),
+            drains,
+        };
+        self.background.spawn(notify::listen_forever(database.clone(), self.common.heard.clone()));
+        let workflows = self.workflows.subscribe();
+        self.background.spawn(partitions::maintain_forever(database.clone(), workflows, Arc::clone(metrics)));
+        self.background.spawn(seen::prune_forever(database.clone()));
+        self.background.spawn(upkeep::prune_forever(database.clone()));
+        self.background.spawn(upkeep::halt_forever(database.clone(), halted));
+        self.background.spawn(follow.run());
+        let watch = Watch {
+            kafka: Arc::clone(&self.common.reading.kafka),
+            cluster: Arc::clone(&self.common.reading.cluster),
+            watched: Arc::clone(&self.common.watched),
+            database: database.clone(),
+            metrics: Arc::clone(metrics),
+            workflows: self.workflows.subscribe(),
+            runtime: self.common.reading.runtime.clone(),
+            stopping: self.stopping.subscribe(),
+        };
+        // Never joined: it only measures, and may be waiting for a broker that is away.
+        let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || watch.run());
+        started.expect("a thread can be started");
+    }
+
+    pub(crate) fn start_workflow(
+        &mut self,
+        workflow: &Arc<Workflow>,
+        standings: &HashMap<String, Standing>,
+        is_left: bool,
+    ) -> anyhow::Result<()> {
+        // What was decided before this start holds from its first moment.
+        let standing = standings.get(&*workflow.id).copied().unwrap_or(Standing::RUNNING);
+        let stages = Stages::start(workflow, &self.common, standing, is_left)?;
+        self.stages.insert(Arc::clone(&workflow.id), stages);
+        Ok(())
+    }
+
+    /// Says what runs now to whoever follows it.
+    pub(crate) fn tell_roster(&self) {
+        let configured = &self.config.workflows;
+        let known: Vec<_> = configured.iter().map(|w| (&w.id, w.delivery.guarantee.as_str(), &w.labels)).collect();
+        self.metrics.register(&known);
+        self.roster.send_replace(self.stages.values().map(|stages| Arc::clone(&stages.followed)).collect());
+        self.workflows.send_replace(self.stages.values().map(|stages| Arc::clone(stages.workflow())).collect());
+    }
+
+    /// Ends stages together, each in its own order, within the grace period.
+    pub(crate) async fn end(&mut self, ended: Vec<Stages>, mut stopped: watch::Receiver<bool>) {
+        let deadline = tokio::time::Instant::now() + self.config.shutdown_grace;
+        for stages in ended {
+            self.common.readiness.forget(&stages.workflow().id);
+            self.ending.spawn(stages.end(deadline));
+        }
+        // When the process is to end meanwhile, they go on ending while the others do.
+        tokio::select! {
+            () = async { while self.ending.join_next().await.is_some() {} } => {}
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    /// Resolves when a part that runs as long as the process has ended: it panicked.
+    pub async fn broken(&self) -> &'static str {
+        loop {
+            if self.writer.is_finished() {
+                return "writer";
+            }
+            if self.settlers.iter().any(tokio::task::JoinHandle::is_finished) {
+                return "settler";
+            }
+            if let Some(part) = self.stages.values().find_map(Stages::broken) {
+                return part;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Stop reading and sending; let what was read be stored, what was sent be settled, and the rest be given back.
+    pub async fn drain(mut self) {
+        let _ = self.stopping.send(true);
+        let ended: Vec<Stages> = self.stages.drain().map(|(_, stages)| stages).collect();
+        let (_never, stopped) = watch::channel(false);
+        self.end(ended, stopped).await;
+        let Self { id, common, database, writer, settlers, mut background, .. } = self;
+        // Nobody is to count on a share that nobody uses.
+        background.abort_all();
+        let _ = tokio::time::timeout(Duration::from_secs(1), fleet::leave(&database, id)).await;
+        drop(common);
+        let _ = tokio::time::timeout(Duration::from_secs(2), writer).await;
+        for settler in settlers {
+            let _ = tokio::time::timeout(Duration::from_secs(2), settler).await;
+        }
+        background.shutdown().await;
+    }
+}
+
+pub(crate) fn rules(config: &Config) -> Rules {
+    Rules::new(config.egress.allow.clone()).through(config.egress.proxy.clone())
+}

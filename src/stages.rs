@@ -1,0 +1,99 @@
+//! The stages of one workflow: its consumer, its dispatcher, and what passes between them. Started and ended together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tracing::warn;
+
+use crate::config::Workflow;
+use crate::event::Standing;
+use crate::ingest;
+use crate::process::Common;
+use crate::relay;
+use crate::upkeep::Followed;
+
+pub struct Stages {
+    pub followed: Arc<Followed>,
+    stopping: watch::Sender<bool>,
+    /// Nothing where only what is left is delivered.
+    consumer: Option<std::thread::JoinHandle<()>>,
+    dispatcher: tokio::task::JoinHandle<()>,
+}
+
+impl Stages {
+    /// Starts them; only the dispatcher when nothing is to be read.
+    pub fn start(workflow: &Arc<Workflow>, common: &Common, standing: Standing, is_left: bool) -> anyhow::Result<Self> {
+        let stopping = watch::channel(false).0;
+        let followed = Arc::new(Followed {
+            workflow: Arc::clone(workflow),
+            state: watch::channel(standing).0,
+            pressure: Arc::default(),
+            processes: Arc::default(),
+            watched: Arc::clone(&common.watched),
+            is_left,
+        });
+        let (assigned, joined): (Arc<Notify>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
+        let (desk, parcels) = match workflow.delivery.is_direct() && !is_left {
+            true => {
+                let (desk, parcels) = mpsc::unbounded_channel();
+                (Some(desk), Some(parcels))
+            }
+            false => (None, None),
+        };
+        let signals = relay::Signals {
+            state: followed.state.subscribe(),
+            processes: Arc::clone(&followed.processes),
+            assigned: Arc::clone(&assigned),
+            heard: common.heard.subscribe(),
+            parcels,
+            stopping: stopping.subscribe(),
+        };
+        let dispatcher = relay::start(workflow, &common.sending, signals)?;
+        let consumer = (!is_left).then(|| {
+            common.readiness.await_joined(&workflow.id, &joined);
+            let signals = ingest::Signals {
+                state: followed.state.subscribe(),
+                pressure: Arc::clone(&followed.pressure),
+                assigned,
+                joined,
+                direct: desk,
+                stopping: stopping.subscribe(),
+            };
+            ingest::start(Arc::clone(workflow), common.reading.clone(), signals)
+        });
+        Ok(Self { followed, stopping, consumer, dispatcher })
+    }
+
+    pub fn workflow(&self) -> &Arc<Workflow> {
+        &self.followed.workflow
+    }
+
+    /// The part that has ended by itself, if one has.
+    pub fn broken(&self) -> Option<&'static str> {
+        if self.dispatcher.is_finished() {
+            return Some("dispatcher of a workflow");
+        }
+        let is_over = self.consumer.as_ref().is_some_and(std::thread::JoinHandle::is_finished);
+        is_over.then_some("consumer of a workflow")
+    }
+
+    /// Stops reading and sending, and waits until what was read is stored and what was sent is settled.
+    pub async fn end(self, deadline: tokio::time::Instant) {
+        let Self { followed, stopping, consumer, dispatcher } = self;
+        let id = &followed.workflow.id;
+        let _ = stopping.send(true);
+        if let Some(consumer) = consumer {
+            let joined = tokio::task::spawn_blocking(move || drop(consumer.join()));
+            if tokio::time::timeout_at(deadline, joined).await.is_err() {
+                warn!(workflow = %id, "the consumer did not end in time");
+            }
+        }
+        // What is still on its way keeps its lease: another process takes it over when that runs out.
+        let abort = dispatcher.abort_handle();
+        if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
+            warn!(workflow = %id, "requests are still under way at the end of the grace period; their leases will run out");
+            abort.abort();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Who else is there: this process says that it is, and takes its share of what each workflow may have at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tracing::debug;
+
+use super::Followed;
+use crate::event::ProcessId;
+use crate::observe::chain;
+use crate::outbox::fleet::{self, Census};
+use crate::outbox::{Database, notify};
+
+pub(super) use crate::outbox::fleet::KNOWN_AFTER;
+
+/// What is known of the other processes, per workflow.
+#[derive(Default)]
+pub(super) struct Fleet(HashMap<Arc<str>, Census>);
+
+impl Fleet {
+    /// Says that this process is there, and looks who else is. Answers whether every share is known.
+    pub async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> bool {
+        let configured = followed.iter().filter(|one| !one.is_left);
+        let ids: Vec<&str> = configured.map(|one| &*one.workflow.id).collect();
+        let others = match fleet::beat(database, process, &ids).await {
+            Ok(others) => others,
+            Err(error) => {
+                debug!(error = %chain(&error), "this process could not say that it is there");
+                return true;
+            }
+        };
+        let now = Instant::now();
+        self.0.retain(|id, _| followed.iter().any(|one| one.workflow.id == *id));
+        let (mut is_settled, mut is_new) = (true, false);
+        for one in followed {
+            // What is left of a workflow is delivered by everybody.
+            let with_it = if one.is_left { others.all } else { others.of(&one.workflow.id) };
+            is_new |= !self.0.contains_key(&one.workflow.id);
+            let processes = self.0.entry(Arc::clone(&one.workflow.id)).or_default().note(with_it, now);
+            is_settled &= processes > 0;
+            one.processes.store(processes, Ordering::Relaxed);
+        }
+        if is_new && !is_settled {
+            // They look at once instead of within a second.
+            let _ = notify::tell(database, "").await;
+        }
+        is_settled
+    }
+}

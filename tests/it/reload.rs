@@ -1,0 +1,169 @@
+//! Life under change: a configuration that is exchanged while it runs, and workflows that are no longer there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oncebox::receiver::Answer;
+
+use crate::support::process::{Config, oncebox};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+
+const HANGUP: i32 = 1;
+
+/// A second workflow, on the same topic.
+fn another(topic: &Topic, receiver: &TestReceiver, id: &str) -> String {
+    format!(
+        "\n  - id: {id}\n    source: {{topics: [{}]}}\n    endpoint: {{url: \"{}\", timeout: 1s}}\n    delivery: {{guarantee: \
+         exactly-once, lease: 3s}}",
+        topic.name,
+        receiver.url()
+    )
+}
+
+fn write(config: &Config, relay: &Relay) {
+    std::fs::write(relay.config_path(), config.yaml(relay.port)).expect("the configuration is written");
+}
+
+async fn reloaded(relay: &Relay, result: &str, times: f64) {
+    let label = format!("result=\"{result}\"");
+    eventually("the configuration was read", PATIENCE, async || {
+        relay.metric("oncebox_config_reloads_total", &label).await.filter(|count| *count == times)
+    })
+    .await;
+}
+
+/// `ONCEBOX_RELOADS` says how often; 3 unless told.
+#[tokio::test]
+async fn reloads_under_load_lose_nothing_and_repeat_nothing() {
+    let (topic, database) = (Topic::new(3).await, TestDatabase::new().await);
+    let slowly = std::time::Duration::from_millis(3);
+    let answer = move |_: &_| Answer::After(slowly, Box::new(Answer::Process));
+    let (receiver, beside) = (TestReceiver::deciding(answer).await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("15s", "30s");
+    config.extra = another(&topic, &beside, "beside");
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    let reloads: u32 = std::env::var("ONCEBOX_RELOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    let mut sent = 0;
+    for turn in 1..=reloads {
+        topic.send_orders(sent..sent + 300);
+        sent += 300;
+        let wanted = sent as usize - 200;
+        eventually("work is under way", PATIENCE, async || (receiver.applied() > wanted).then_some(())).await;
+        config.endpoint = format!("headers: {{x-turn: \"{turn}\"}}");
+        write(&config, &relay);
+        if turn % 2 == 0 {
+            // Else the change of the file is noticed.
+            relay.signal(HANGUP);
+        }
+        // A signal and the change may each cause a read; the second finds nothing changed.
+        eventually("it was read", PATIENCE, async || {
+            let applied = relay.metric("oncebox_config_reloads_total", "result=\"applied\"").await;
+            applied.filter(|count| *count >= f64::from(turn))
+        })
+        .await;
+    }
+    topic.send_orders(sent..sent + 10);
+    sent += 10;
+    for receiver in [&receiver, &beside] {
+        let all = async || (receiver.applied() == sent as usize).then_some(());
+        eventually("every order is applied", PATIENCE, all).await;
+    }
+    assert_eq!(relay.stop().await, Some(0));
+    assert_eq!(receiver.seen().len(), sent as usize, "no request twice");
+    assert_eq!(beside.seen().len(), sent as usize, "nor of the workflow that did not change");
+    let seen = receiver.seen();
+    let turn = seen.last().and_then(|last| last.headers.iter().find(|(name, _)| name == "x-turn"));
+    assert_eq!(turn.map(|(_, turn)| turn.clone()), Some(reloads.to_string()), "sent as the last configuration says");
+}
+
+#[tokio::test]
+async fn an_invalid_configuration_is_refused_whole_and_the_old_one_stays() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    config.extra = another(&topic, &receiver, "fine") + &another(&topic, &receiver, "NOT an id");
+    write(&config, &relay);
+    relay.signal(HANGUP);
+    reloaded(&relay, "refused", 1.0).await;
+    assert_eq!(relay.metric("oncebox_config_last_reload_successful", "").await, Some(0.0));
+    assert!(relay.log().contains("NOT an id"), "{}", relay.log());
+    topic.send_orders(0..20);
+    eventually("the old one goes on", PATIENCE, async || (receiver.applied() == 20).then_some(())).await;
+    assert_eq!(receiver.seen().len(), 20, "and nothing of the new one runs");
+    // What only a restart can change is refused too, and named.
+    config.extra = String::new();
+    config.kafka = "client.id: another".to_owned();
+    write(&config, &relay);
+    relay.signal(HANGUP);
+    reloaded(&relay, "refused", 2.0).await;
+    assert!(relay.log().contains("kafka cannot change while the process runs"));
+}
+
+/// A relay whose workflow `orders` was removed with 30 events that could not be delivered, and whose endpoint is well again.
+async fn removed() -> (Relay, TestDatabase, TestReceiver) {
+    let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
+    let mended = Arc::new(AtomicBool::new(false));
+    let is_mended = Arc::clone(&mended);
+    let receiver = TestReceiver::deciding(move |_| match is_mended.load(Ordering::Acquire) {
+        true => Answer::Process,
+        false => Answer::status(503),
+    })
+    .await;
+    let beside = TestReceiver::start().await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    // Some are tried, and some wait for their first attempt.
+    config.delivery = "retries: {backoff: [1s], jitter: 0}\n      concurrency: 4".to_owned();
+    let relay = Relay::start(&config);
+    topic.send_orders(0..30);
+    eventually("attempts", PATIENCE, async || (receiver.seen().len() >= 4).then_some(())).await;
+    let waiting = "select count(*) from oncebox.outbox";
+    eventually("all is stored", PATIENCE, async || (database.count(waiting).await == 30).then_some(())).await;
+    let yaml = config.yaml(relay.port);
+    let (head, _) = yaml.split_once("workflows:").expect("workflows");
+    let other = another(&topic, &beside, "beside");
+    std::fs::write(relay.config_path(), format!("{head}workflows:{other}\n")).expect("it is written");
+    relay.signal(HANGUP);
+    let is_removed = r#"state="removed",workflow="orders""#;
+    eventually("shown as removed", PATIENCE, async || {
+        relay.metric("oncebox_workflow_state", is_removed).await.filter(|value| *value == 1.0)
+    })
+    .await;
+    mended.store(true, Ordering::Release);
+    eventually("beside", PATIENCE, async || (beside.applied() == 30).then_some(())).await;
+    assert_eq!(receiver.applied(), 0, "nobody delivers them");
+    (relay, database, receiver)
+}
+
+/// The receiver answers while `oncebox drain` waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_removed_workflow_is_drained_with_its_last_configuration() {
+    let (relay, database, receiver) = removed().await;
+    let drained = oncebox(&["drain", "orders"], &relay.config_path());
+    assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
+    assert_eq!(receiver.applied(), 30);
+    assert_eq!(database.count("select count(*) from oncebox.dead_letter").await, 0);
+    eventually("it is not shown any more", PATIENCE, async || {
+        let shown = relay.metric("oncebox_workflow_state", r#"state="removed",workflow="orders""#).await;
+        shown.is_none().then_some(())
+    })
+    .await;
+    let again = oncebox(&["drain", "orders"], &relay.config_path());
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "orders: nothing is left\n");
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_removed_workflow_can_be_parked() {
+    let (relay, database, receiver) = removed().await;
+    let parked = oncebox(&["park", "orders"], &relay.config_path());
+    assert!(parked.status.success(), "{}", String::from_utf8_lossy(&parked.stderr));
+    let printed = String::from_utf8_lossy(&parked.stdout).into_owned();
+    assert_eq!(printed, "orders: 30 events are dead letters now (reason parked)\n");
+    assert_eq!(database.count("select count(*) from oncebox.dead_letter where reason = 'parked'").await, 30);
+    assert_eq!(database.count("select count(*) from oncebox.retry where workflow = 'orders'").await, 0);
+    assert_eq!(receiver.applied(), 0);
+    let running = oncebox(&["park", "beside"], &relay.config_path());
+    assert_eq!(running.status.code(), Some(2), "one that runs is not parked");
+}
