@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads order bench-isolation chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ restarts: ## 20 rolling restarts in a row under load: no request twice
 reloads: ## 20 reloads in a row under load: nothing lost, no request twice
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_RELOADS=20 cargo test --features failpoints --test it -- reloads_under_load
+
+crowd: ## 100,000 delayed events due in the same second: leased no faster than they are sent
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_DUE=100000 cargo test --features failpoints --test it -- a_crowd_that_is_due_at_once
 
 EVENTS ?= 1000000
 order: ## a million events over 10,000 ordering keys with failures, kills and rebalances: no inversion; EVENTS= makes it shorter

@@ -1,68 +1,109 @@
 //! Exchanging workflows while a process runs: a new configuration that takes over, and removed workflows that are drained.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Workflow};
 use crate::observe::chain;
+use crate::outbox::workflow;
 use crate::process::{Prepared, Process, rules};
 use crate::relay;
-use crate::stages::Stages;
+use crate::run::prepare;
+use crate::stages::{Stages, Unfinished};
 use crate::upkeep::Drains;
 
+const ASK_POSTGRES_AGAIN: Duration = Duration::from_secs(1);
+
 impl Process {
+    /// All of a new configuration, or nothing of it: whatever could speak against it is found before anything is stopped. Answers how many
+    /// workflows were added, changed or removed.
+    pub async fn take_over(&mut self, new: Config, mut stopped: watch::Receiver<bool>) -> Result<usize, String> {
+        let ending = self.ending(&new);
+        self.can_take_over(&new, &ending).await?;
+        let mut ended: Vec<Stages> = ending.iter().filter_map(|id| self.stages.remove(id)).collect();
+        let removed = ended.iter().filter(|stages| new.workflow(&stages.workflow().id).is_none()).count();
+        self.common.sending.rules = rules(&new);
+        let unfinished = self.end(std::mem::take(&mut ended), stopped.clone()).await;
+        // What is written down of the new one, a new name for one, is written when nobody works under the old one.
+        let Some(prepared) = self.prepare_surely(new, &mut stopped).await else { return Ok(0) };
+        let Prepared { config, standings } = prepared;
+        self.config = config;
+        let starting: Vec<Arc<Workflow>> =
+            self.config.workflows.iter().filter(|w| !self.stages.contains_key(&w.id)).cloned().collect();
+        let (now, later): (Vec<_>, Vec<_>) =
+            starting.into_iter().partition(|workflow| !unfinished.iter().any(|one| one.workflow == workflow.id));
+        let changes = now.len() + later.len() + removed;
+        for workflow in &now {
+            self.start_or_say(workflow, &standings);
+        }
+        self.tell_roster();
+        if !later.is_empty() {
+            // What they have sent is theirs until their leases have run out.
+            let lease = unfinished.iter().map(|Unfinished { lease, .. }| *lease).max().unwrap_or_default();
+            tokio::select! {
+                () = tokio::time::sleep(lease) => {}
+                _ = stopped.wait_for(|stop| *stop) => return Ok(changes),
+            }
+            later.iter().for_each(|workflow| self.start_or_say(workflow, &standings));
+            self.tell_roster();
+        }
+        Ok(changes)
+    }
+
+    /// The workflows that do not go on as they are.
+    fn ending(&self, new: &Config) -> Vec<Arc<str>> {
+        let all = self.config.egress != new.egress;
+        let stays = |stages: &Stages| {
+            let now = new.workflow(&stages.workflow().id);
+            !all && now.is_some_and(|now| now.fingerprint == stages.workflow().fingerprint && !stages.followed.is_left)
+        };
+        self.stages.iter().filter(|(_, stages)| !stays(stages)).map(|(id, _)| Arc::clone(id)).collect()
+    }
+
     /// Whether a new configuration can be taken over without a restart, or why not.
-    pub fn can_take_over(&self, new: &Config) -> Result<(), String> {
+    async fn can_take_over(&self, new: &Config, ending: &[Arc<str>]) -> Result<(), String> {
         let fixed = [
             ("kafka", self.config.kafka != new.kafka),
             ("postgres", self.config.postgres != new.postgres),
             ("admin", self.config.admin != new.admin),
         ];
         let changed: Vec<&str> = fixed.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect();
-        match changed.as_slice() {
-            [] => Ok(()),
-            names => Err(format!("{} cannot change while the process runs: restart it", names.join(", "))),
+        if !changed.is_empty() {
+            return Err(format!("{} cannot change while the process runs: restart it", changed.join(", ")));
         }
+        let starts =
+            |workflow: &&Arc<Workflow>| ending.contains(&workflow.id) || !self.stages.contains_key(&workflow.id);
+        for workflow in new.workflows.iter().filter(starts) {
+            relay::check(workflow, &rules(new)).map_err(|error| format!("{}: {}", workflow.id, chain(&error)))?;
+        }
+        let reached = workflow::states(&self.database, &[]).await;
+        reached.map(drop).map_err(|error| format!("a new configuration needs Postgres: {}", chain(&error)))
     }
 
-    /// Exchanges the workflows that are added, changed or removed; the others do not notice. Answers how many.
-    pub async fn take_over(&mut self, prepared: Prepared, stopped: watch::Receiver<bool>) -> anyhow::Result<usize> {
-        let Prepared { config, standings } = prepared;
-        let all = self.config.egress != config.egress;
-        let stays = |stages: &Stages| {
-            let now = config.workflow(&stages.workflow().id);
-            !all && now.is_some_and(|now| now.fingerprint == stages.workflow().fingerprint && !stages.followed.is_left)
-        };
-        let ending: Vec<Arc<str>> =
-            self.stages.iter().filter(|(_, stages)| !stays(stages)).map(|(id, _)| Arc::clone(id)).collect();
-        // All or nothing: what cannot be started is found before anything is stopped.
-        let rules = rules(&config);
-        let starts = |id: &Arc<str>| ending.contains(id) || !self.stages.contains_key(id);
-        for workflow in config.workflows.iter().filter(|workflow| starts(&workflow.id)) {
-            relay::check(workflow, &rules).with_context(|| format!("workflow {}", workflow.id))?;
-        }
-        let ended: Vec<Stages> = ending.iter().filter_map(|id| self.stages.remove(id)).collect();
-        let removed = ended.iter().filter(|stages| config.workflow(&stages.workflow().id).is_none()).count();
-        self.end(ended, stopped).await;
-        self.config = config;
-        self.common.sending.rules = rules;
-        let mut started = 0;
-        for workflow in self.config.workflows.clone() {
-            if !self.stages.contains_key(&workflow.id) {
-                self.start_workflow(&workflow, &standings, false)?;
-                started += 1;
+    /// Tells Postgres of the new configuration, as long as it takes. Nothing when the process is to end meanwhile.
+    async fn prepare_surely(&self, new: Config, stopped: &mut watch::Receiver<bool>) -> Option<Prepared> {
+        loop {
+            if *stopped.borrow() {
+                return None;
+            }
+            match prepare(new.clone(), &self.database).await {
+                Ok(prepared) => return Some(prepared),
+                Err(error) => {
+                    warn!(error = %chain(error.as_ref()), "waiting for Postgres to take a new configuration over");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(ASK_POSTGRES_AGAIN) => {}
+                _ = stopped.wait_for(|stop| *stop) => {}
             }
         }
-        self.tell_roster();
-        Ok(started + removed)
     }
 
     /// Delivers what is left of these workflows, and of no others.
-    pub async fn drain_left(&mut self, drains: Drains) {
+    pub async fn drain_left(&mut self, drains: Drains, stopped: watch::Receiver<bool>) {
         let is_over = |stages: &Stages| {
             stages.followed.is_left && !drains.iter().any(|workflow| workflow.id == stages.workflow().id)
         };
@@ -70,12 +111,12 @@ impl Process {
             self.stages.iter().filter(|(_, stages)| is_over(stages)).map(|(id, _)| Arc::clone(id)).collect();
         let ended: Vec<Stages> = over.iter().filter_map(|id| self.stages.remove(id)).collect();
         let mut is_changed = !ended.is_empty();
-        self.end(ended, self.stopping.subscribe()).await;
-        for workflow in &drains {
-            if self.stages.contains_key(&workflow.id) {
-                continue;
-            }
-            match self.start_workflow(workflow, &HashMap::new(), true) {
+        self.end(ended, stopped).await;
+        let fresh: Vec<&Arc<Workflow>> = drains.iter().filter(|w| !self.stages.contains_key(&w.id)).collect();
+        let ids: Vec<&str> = fresh.iter().map(|workflow| &*workflow.id).collect();
+        let Ok(standings) = workflow::states(&self.database, &ids).await else { return };
+        for workflow in fresh {
+            match self.start_workflow(workflow, &standings, true) {
                 Ok(()) => {
                     info!(workflow = %workflow.id, "delivering what is left of a removed workflow");
                     is_changed = true;
@@ -87,6 +128,12 @@ impl Process {
         }
         if is_changed {
             self.tell_roster();
+        }
+    }
+
+    fn start_or_say(&mut self, workflow: &Arc<Workflow>, standings: &crate::process::Standings) {
+        if let Err(error) = self.start_workflow(workflow, standings, false) {
+            error!(workflow = %workflow.id, error = %chain(error.as_ref()), "does not run: it could not be started");
         }
     }
 }

@@ -21,19 +21,23 @@ use crate::ingest::watched::Watched;
 use crate::ingest::workers::Workers;
 use crate::observe::Metrics;
 use crate::outbox::handoff::Desks;
+use crate::outbox::load::Budget;
 use crate::outbox::writer::Writer;
 use crate::outbox::{Database, fleet, notify, partitions, seen};
 use crate::relay::{self, Settler};
 use crate::send::egress::Rules;
-use crate::stages::Stages;
+use crate::stages::{Stages, Unfinished};
 use crate::upkeep::{self, Drains, Followed, follow::Follow};
 
 const WRITER_QUEUE: usize = 256;
 
+/// What was decided about workflows, by id.
+pub type Standings = HashMap<String, Standing>;
+
 /// A configuration that Postgres knows, and what it knows about its workflows.
 pub struct Prepared {
     pub config: Config,
-    pub standings: HashMap<String, Standing>,
+    pub standings: Standings,
 }
 
 /// What the stages of every workflow share.
@@ -49,14 +53,14 @@ pub struct Process {
     id: ProcessId,
     pub(crate) config: Config,
     pub(crate) common: Common,
-    database: Database,
+    pub(crate) database: Database,
     metrics: Arc<Metrics>,
     /// By workflow.
     pub(crate) stages: HashMap<Arc<str>, Stages>,
     workflows: watch::Sender<Vec<Arc<Workflow>>>,
     roster: watch::Sender<Vec<Arc<Followed>>>,
     /// Stages on their way out.
-    ending: tokio::task::JoinSet<()>,
+    ending: tokio::task::JoinSet<Option<Unfinished>>,
     pub(crate) stopping: watch::Sender<bool>,
     writer: tokio::task::JoinHandle<()>,
     settlers: [tokio::task::JoinHandle<()>; 2],
@@ -89,6 +93,8 @@ impl Process {
         let workers = Arc::new(Workers::start(threads, &batches, &halts, metrics));
         let (settler, settlers) = Settler::start(database, id, metrics);
         let watched = Arc::new(Watched::default());
+        let budget: Arc<Budget> = Arc::default();
+        budget.share_among(config.workflows.len());
         let reading = ingest::Shared {
             kafka: Arc::new(config.kafka.clone()),
             cluster: Arc::clone(cluster),
@@ -96,6 +102,7 @@ impl Process {
             process: id,
             workers,
             watched: Arc::clone(&watched),
+            budget: Arc::clone(&budget),
             runtime: tokio::runtime::Handle::current(),
         };
         let sending = relay::Shared {
@@ -105,6 +112,7 @@ impl Process {
             settler,
             metrics: Arc::clone(metrics),
             rules: rules(&config),
+            budget,
         };
         let (drains_found, drains) = mpsc::unbounded_channel();
         let mut process = Self {
@@ -153,7 +161,6 @@ impl Process {
         let (database, metrics) = (&self.database, &self.metrics);
         let follow = Follow {
             database: database.clone(),
-            process: self.id,
             roster: self.roster.subscribe(),
             metrics: Arc::clone(metrics),
             heard: self.common.heard.subscribe(),
@@ -166,10 +173,13 @@ impl Process {
         self.background.spawn(upkeep::prune_forever(database.clone()));
         self.background.spawn(upkeep::halt_forever(database.clone(), halted));
         self.background.spawn(follow.run());
+        let (roster, heard) = (self.roster.subscribe(), self.common.heard.subscribe());
+        self.background.spawn(upkeep::beat_forever(database.clone(), self.id, roster, heard));
         let watch = Watch {
             kafka: Arc::clone(&self.common.reading.kafka),
             cluster: Arc::clone(&self.common.reading.cluster),
             watched: Arc::clone(&self.common.watched),
+            budget: Arc::clone(&self.common.sending.budget),
             database: database.clone(),
             metrics: Arc::clone(metrics),
             workflows: self.workflows.subscribe(),
@@ -184,7 +194,7 @@ impl Process {
     pub(crate) fn start_workflow(
         &mut self,
         workflow: &Arc<Workflow>,
-        standings: &HashMap<String, Standing>,
+        standings: &Standings,
         is_left: bool,
     ) -> anyhow::Result<()> {
         // What was decided before this start holds from its first moment.
@@ -199,22 +209,30 @@ impl Process {
         let configured = &self.config.workflows;
         let known: Vec<_> = configured.iter().map(|w| (&w.id, w.delivery.guarantee.as_str(), &w.labels)).collect();
         self.metrics.register(&known);
+        self.common.sending.budget.share_among(self.stages.len());
         self.roster.send_replace(self.stages.values().map(|stages| Arc::clone(&stages.followed)).collect());
         self.workflows.send_replace(self.stages.values().map(|stages| Arc::clone(stages.workflow())).collect());
     }
 
     /// Ends stages together, each in its own order, within the grace period.
-    pub(crate) async fn end(&mut self, ended: Vec<Stages>, mut stopped: watch::Receiver<bool>) {
+    /// Answers those that were not done then.
+    pub(crate) async fn end(&mut self, ended: Vec<Stages>, mut stopped: watch::Receiver<bool>) -> Vec<Unfinished> {
         let deadline = tokio::time::Instant::now() + self.config.shutdown_grace;
         for stages in ended {
             self.common.readiness.forget(&stages.workflow().id);
             self.ending.spawn(stages.end(deadline));
         }
         // When the process is to end meanwhile, they go on ending while the others do.
+        let mut unfinished = Vec::new();
         tokio::select! {
-            () = async { while self.ending.join_next().await.is_some() {} } => {}
+            () = async {
+                while let Some(end) = self.ending.join_next().await {
+                    unfinished.extend(end.ok().flatten());
+                }
+            } => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
+        unfinished
     }
 
     /// Resolves when a part that runs as long as the process has ended: it panicked.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::admin::{self, Readiness};
 use crate::config::Config;
@@ -46,10 +46,10 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
                 // Leases run out and another process goes on; one that limps would hold them.
                 bail!("the {part} ended by itself, which it never should: ending the process");
             }
-            Some(found) = drains.recv() => process.drain_left(found).await,
+            Some(found) = drains.recv() => process.drain_left(found, meanwhile.clone()).await,
             wanted = reloads.next() => {
                 let outcome = match wanted {
-                    Ok(config) => take_over(&mut process, config, &database, &meanwhile).await,
+                    Ok(config) => process.take_over(config, meanwhile.clone()).await,
                     Err(problems) => Err(problems),
                 };
                 metrics.reloaded(outcome.is_ok());
@@ -69,7 +69,7 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
 }
 
 /// What Postgres must know before workflows run, and what it knows about them.
-async fn prepare(config: Config, database: &Database) -> anyhow::Result<Prepared> {
+pub(crate) async fn prepare(config: Config, database: &Database) -> anyhow::Result<Prepared> {
     let config = preflight::settle_names(config, database).await?;
     for workflow in &config.workflows {
         workflow::register(database, workflow).await.context("registering workflows")?;
@@ -77,19 +77,4 @@ async fn prepare(config: Config, database: &Database) -> anyhow::Result<Prepared
     let ids: Vec<&str> = config.workflows.iter().map(|workflow| &*workflow.id).collect();
     let standings = workflow::states(database, &ids).await.context("reading workflow states")?;
     Ok(Prepared { config, standings })
-}
-
-/// All of a new configuration, or nothing of it. Answers how many workflows were added, changed or removed.
-async fn take_over(
-    process: &mut Process,
-    config: Config,
-    database: &Database,
-    stopped: &watch::Receiver<bool>,
-) -> Result<usize, String> {
-    process.can_take_over(&config)?;
-    let prepared = prepare(config, database).await.map_err(|error| {
-        warn!("a reload needs Postgres; it is tried again at the next change or SIGHUP");
-        chain(error.as_ref())
-    })?;
-    process.take_over(prepared, stopped.clone()).await.map_err(|error| chain(error.as_ref()))
 }

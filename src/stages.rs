@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
@@ -12,6 +13,12 @@ use crate::ingest;
 use crate::process::Common;
 use crate::relay;
 use crate::upkeep::Followed;
+
+/// A workflow that was still sending when its time was up.
+pub struct Unfinished {
+    pub workflow: Arc<str>,
+    pub lease: Duration,
+}
 
 pub struct Stages {
     pub followed: Arc<Followed>,
@@ -78,8 +85,9 @@ impl Stages {
         is_over.then_some("consumer of a workflow")
     }
 
-    /// Stops reading and sending, and waits until what was read is stored and what was sent is settled.
-    pub async fn end(self, deadline: tokio::time::Instant) {
+    /// Stops reading and sending, and waits until what was read is stored and what was sent is settled. Answers, for one that was
+    /// not done in time, how long its leases may still last.
+    pub async fn end(self, deadline: tokio::time::Instant) -> Option<Unfinished> {
         let Self { followed, stopping, consumer, dispatcher } = self;
         let id = &followed.workflow.id;
         let _ = stopping.send(true);
@@ -94,6 +102,8 @@ impl Stages {
         if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
             warn!(workflow = %id, "requests are still under way at the end of the grace period; their leases will run out");
             abort.abort();
+            return Some(Unfinished { workflow: Arc::clone(id), lease: followed.workflow.delivery.lease });
         }
+        None
     }
 }

@@ -1,6 +1,6 @@
 -- Move one event to the dead letters. Called by outbox::settle::parked, possibly again after a lost reply.
--- $1 cursor, $2 offset, $3 index, $4 generation, $5 day, $6 workflow, $7 reason, $8 sends, $9 fence, $10 whether the
--- attempt was a retry's, $11 process, $12 body bytes, $13 whether its lane stays shut.
+-- $1 cursor, $2 offset, $3 index, $4 generation, $5 day, $6 reason, $7 sends, $8 fence, $9 whether the
+-- attempt was a retry's, $10 process, $11 body bytes, $12 whether its lane stays shut.
 -- One statement: done, dead letter, retry and counter change together or not at all. Only under the current fence (of
 -- the retry row, or of the delivery for a first attempt), on locked rows. The dead letter is written only when the
 -- insert into done was the first. After a failover that lost commits the event itself may be missing: then nothing is
@@ -12,23 +12,23 @@ with durable as materialized (
 ),
 delivery as materialized (
     select d.cursor from oncebox.delivery as d
-     where d.cursor = $1 and ($10 or (d.epoch = $9 and d.owner = $11))
+     where d.cursor = $1 and ($9 or (d.epoch = $8 and d.owner = $10))
        for update
 ),
 held as materialized (
     select r.cursor, r.first_attempt_at from oncebox.retry as r
      where r.cursor = $1 and r.record_offset = $2 and r.event_index = $3 and r.generation = $4
-       and $10 and r.fence = $9
+       and $9 and r.fence = $8
        for update
 ),
 allowed as (
-    select delivery.cursor from delivery cross join durable where not $10
+    select delivery.cursor from delivery cross join durable where not $9
     union all
-    select held.cursor from held join delivery on true cross join durable where $10
+    select held.cursor from held join delivery on true cross join durable where $9
 ),
 ended as (
     insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-    select $1, $2, $3, $4, $5, 'discarded', $8, clock_timestamp()
+    select $1, $2, $3, $4, $5, 'discarded', $7, clock_timestamp()
       from allowed
      where exists (
            select 1 from oncebox.outbox as o
@@ -46,8 +46,8 @@ written as (
            (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, key, event_type,
             content_type, traceparent, source_at, config_version, body, sends, fence, attempts, first_attempt_at,
             last_attempt_at, lane, blocks)
-    select $1, $2, $3, $4, $5, $6, c.topic, c.partition, $7, o.key, o.event_type, o.content_type, o.traceparent,
-           o.source_at, o.config_version, o.body, $8, $9,
+    select $1, $2, $3, $4, $5, c.workflow, c.topic, c.partition, $6, o.key, o.event_type, o.content_type, o.traceparent,
+           o.source_at, o.config_version, o.body, $7, $8,
            coalesce((select json_agg(json_build_object(
                                 'send', a.send, 'fence', a.fence, 'at', a.at, 'outcome', a.outcome,
                                 'status', a.status, 'error', a.error, 'answer', encode(a.answer, 'base64'),
@@ -59,7 +59,7 @@ written as (
              where a.cursor = $1 and a.record_offset = $2 and a.event_index = $3 and a.generation = $4 and a.day = $5),
            (select max(a.at) from oncebox.attempt as a
              where a.cursor = $1 and a.record_offset = $2 and a.event_index = $3 and a.generation = $4 and a.day = $5),
-           o.lane, o.lane is not null and $13
+           o.lane, o.lane is not null and $12
       from ended
       join oncebox.cursor as c on c.id = $1
       join oncebox.outbox as o
@@ -67,7 +67,7 @@ written as (
 ),
 counted as (
     update oncebox.delivery as d
-       set discarded = d.discarded + 1, settled_bytes = d.settled_bytes + $12
+       set discarded = d.discarded + 1, settled_bytes = d.settled_bytes + $11
       from ended
      where d.cursor = ended.cursor
 )

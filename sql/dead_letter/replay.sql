@@ -1,8 +1,9 @@
 -- Make a dead letter into events again. Called by dead_letter::replay.
 -- $1 cursor, $2 offset, $3 index, $4 generation, $5 config version, $6 who
--- events: $7 indexes, $8 keys, $9 types, $10 content types, $11 traceparents, $12 source times, $13 bodies
+-- events: $7 indexes, $8 keys, $9 types, $10 content types, $11 traceparents, $12 source times, $13 bodies, $14 lanes
 -- One statement: the dead letter goes and its events come, or neither. The delete is what makes it happen once, however
--- often it is asked for. It keeps its place in its lane, which stays shut until it is delivered. The fence goes on from where it was, so that it never falls for a key. Index: primary keys.
+-- often it is asked for. Where order is kept it waits at its old place in its lane for its turn. The fence goes on from where it
+-- was, so that it never falls for a key. Index: primary keys.
 with taken as (
     delete from oncebox.dead_letter as d
      where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4
@@ -14,22 +15,25 @@ made as (
            (cursor, record_offset, event_index, generation, day, key, event_type, content_type, traceparent,
             source_at, created_at, config_version, lane, body)
     select taken.cursor, taken.record_offset, e.event_index, taken.generation, taken.day, e.key, e.event_type,
-           e.content_type, e.traceparent, e.source_at, clock_timestamp(), $5, taken.lane, e.body
+           e.content_type, e.traceparent, e.source_at, clock_timestamp(), $5, coalesce(taken.lane, e.lane), e.body
       from taken
-     cross join unnest($7, $8, $9, $10, $11, $12, $13)
-           as e (event_index, key, event_type, content_type, traceparent, source_at, body)
- returning cursor, record_offset, event_index, generation, day, source_at, created_at, length(body) as bytes
+     cross join unnest($7, $8, $9, $10, $11, $12, $13, $14)
+           as e (event_index, key, event_type, content_type, traceparent, source_at, body, lane)
+ returning cursor, record_offset, event_index, generation, day, source_at, created_at, lane, length(body) as bytes
 ),
 queued as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            stopped, event_at, lane)
-    select made.cursor, made.record_offset, made.event_index, made.generation, made.day, taken.workflow, 'available',
+            stopped, event_at, lane, held)
+    select made.cursor, made.record_offset, made.event_index, made.generation, made.day, taken.workflow,
+           case when made.lane is not null and d.ordered then 'pending' else 'available' end,
            0, 0, taken.fence, clock_timestamp(), false,
            (select w.stopped from oncebox.workflow as w where w.id = taken.workflow),
-           coalesce(to_timestamp(made.source_at / 1000.0), made.created_at), taken.lane
+           coalesce(to_timestamp(made.source_at / 1000.0), made.created_at), made.lane,
+           case when made.lane is not null and d.ordered then 'order' end
       from made
      cross join taken
+      join oncebox.delivery as d on d.cursor = taken.cursor
 ),
 counted as (
     update oncebox.cursor as c

@@ -1,20 +1,19 @@
 -- Read a cursor without the outbox from now on. Called by outbox::direct::enter, last statement: the first ones have taken
 -- the delivery, and all that was claimed is in retry or done. $1 cursor. Index: primary keys.
--- Events that waited for their first attempt go to retry as available. The owner's epoch rises: whoever still appends is
+-- Events that waited for their first attempt, or for their turn, go to retry as available: this path keeps no order. The owner's epoch rises: whoever still appends is
 -- fenced.
 with waiting as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            stopped, event_at, lane, held)
+            stopped, event_at, lane)
     select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow,
-           case when o.lane is null then 'available' else 'pending' end, 0, 0, 0, clock_timestamp(), false,
+           'available', 0, 0, 0, clock_timestamp(), false,
            (select w.stopped from oncebox.workflow as w where w.id = c.workflow),
-           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at), o.lane,
-           case when o.lane is not null then 'order' end
+           coalesce(to_timestamp(o.source_at / 1000.0), o.created_at), o.lane
       from oncebox.cursor as c
       join oncebox.outbox as o
         on o.cursor = c.id and o.record_offset >= c.claimed_to and o.record_offset < c.next_offset
-       and o.generation = c.generation
+       and o.generation = c.generation and not o.delayed
      where c.id = $1
        and not exists (
            select 1 from oncebox.done as d
@@ -22,9 +21,14 @@ with waiting as (
               and d.generation = o.generation and d.day = o.day)
         on conflict do nothing
 ),
+let_go as (
+    update oncebox.retry as r
+       set state = 'available', held = null, due = clock_timestamp()
+     where r.cursor = $1 and r.lane is not null and r.held = 'order'
+),
 freed as (
     update oncebox.delivery as d
-       set owner = null, lease_until = null, settled_to = c.next_offset
+       set owner = null, lease_until = null, settled_to = c.next_offset, ordered = false
       from oncebox.cursor as c
      where d.cursor = $1 and c.id = d.cursor
 )

@@ -14,7 +14,7 @@ with waiting as (
       from oncebox.cursor as c
       join oncebox.outbox as o
         on o.cursor = c.id and o.record_offset >= c.claimed_to and o.record_offset < c.next_offset
-       and o.generation = c.generation
+       and o.generation = c.generation and not o.delayed
      where c.id = $1
         on conflict do nothing
 ),

@@ -120,6 +120,8 @@ create table oncebox.delivery (
     owner uuid,
     epoch bigint not null default 0,
     lease_until timestamptz,
+    -- Whether its owner keeps order: then of each lane only the first event that is not settled can have been sent.
+    ordered boolean not null default false,
     -- The database's timeline when the delivery was taken: another one means that it failed over since.
     timeline text,
     -- Every event below this offset is in done or in retry. Moved lazily.
@@ -266,6 +268,7 @@ create table oncebox.retry (
 create index retry_due on oncebox.retry (workflow, due) where state <> 'pending';
 create index retry_state on oncebox.retry (workflow, state);
 create index retry_age on oncebox.retry (workflow, event_at);
+create index retry_replayed on oncebox.retry (cursor, lane) where lane is not null and generation % 1000 > 0;
 create index retry_lane on oncebox.retry (cursor, lane, record_offset, event_index, generation) where lane is not null;
 
 -- Events of the direct path that are stored because an attempt failed: not to be sent again by whoever reads on.

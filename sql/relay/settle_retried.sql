@@ -1,9 +1,10 @@
 -- Write down deliveries of retries. Called by outbox::settle::retried, in batches, possibly again after a lost reply.
 -- $1 cursors, $2 offsets, $3 indexes, $4 generations, $5 days, $6 sends, $7 statuses, $8 body bytes, $9 the cursors once
--- each. Rows come sorted by place.
+-- each, $10 fences. Rows come sorted by place.
 -- As for first attempts, a 2xx needs only that the event is not terminal. The answer has the places that became done, and
--- the fence of each retry row that went: what was sent under another fence is late. Index: primary keys. Delivery rows
--- are locked in cursor order.
+-- the fence of each retry row: what was sent under another fence is late. A row that another attempt holds stays until that
+-- one has ended, so that nothing that waits for it overtakes it. Index: primary keys. Delivery rows are locked in cursor
+-- order.
 with durable as materialized (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
@@ -12,12 +13,22 @@ with durable as materialized (
 locked as materialized (
     select d.cursor from oncebox.delivery as d where d.cursor = any($9) order by d.cursor for update
 ),
+held as materialized (
+    select r.cursor, r.record_offset, r.event_index, r.generation, r.fence,
+           r.fence = a.fence or r.state <> 'active' as ends
+      from oncebox.retry as r
+      join unnest($1, $2, $3, $4, $10) as a (cursor, record_offset, event_index, generation, fence)
+        on r.cursor = a.cursor and r.record_offset = a.record_offset
+       and r.event_index = a.event_index and r.generation = a.generation
+     cross join (select count(*) from locked) as after_deliveries
+     order by r.cursor, r.record_offset, r.event_index, r.generation
+       for update of r
+),
 cleared as (
     delete from oncebox.retry as r
-     using unnest($1, $2, $3, $4) as a (cursor, record_offset, event_index, generation)
-     where r.cursor = a.cursor and r.record_offset = a.record_offset
-       and r.event_index = a.event_index and r.generation = a.generation
- returning r.cursor, r.record_offset, r.event_index, r.generation, r.fence
+     using held
+     where r.cursor = held.cursor and r.record_offset = held.record_offset
+       and r.event_index = held.event_index and r.generation = held.generation and held.ends
 ),
 finished as (
     insert into oncebox.done
@@ -39,4 +50,4 @@ counted as (
 )
 select f.cursor, f.record_offset, f.event_index, f.generation, null::bigint as fence from finished as f
  union all
-select c.cursor, c.record_offset, c.event_index, c.generation, c.fence from cleared as c;
+select h.cursor, h.record_offset, h.event_index, h.generation, h.fence from held as h;

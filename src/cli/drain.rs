@@ -4,11 +4,15 @@
 //! is to make each a dead letter, here and now.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Failure, block_on, load};
+use crate::event::WorkflowState;
 use crate::outbox::left::{self, LeftWorkflow};
 use crate::outbox::{Database, notify, workflow as store};
+
+/// What is held for longer is left for another time.
+const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub struct Drain {
@@ -38,6 +42,9 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
     block_on(async {
         let Some(_) = find(&database, id).await? else { return Ok(()) };
         let who = super::output::who();
+        // A pause or a suspension that it was removed with is over.
+        let from = [WorkflowState::Paused, WorkflowState::Suspended];
+        store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
         left::set_draining(&database, id, true).await?;
         store::audit(&database, &who, "drain", Some(id), "").await?;
         notify::tell(&database, id).await?;
@@ -47,9 +54,20 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
         }
         while let Some(rest) = one(&database, id).await? {
             super::output::progress(&format!("{id}: {} events left", rest.waiting));
+            let standing = store::states(&database, &[id.as_str()]).await?;
+            if standing.get(id).is_some_and(|standing| !standing.sends()) {
+                return Err(anyhow::anyhow!(
+                    "{id} was paused or suspended meanwhile; `oncebox resume {id}`, then drain again"
+                )
+                .into());
+            }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        println!("{id}: nothing is left");
+        if left::is_run(&database, id).await? {
+            println!("{id}: is run by a process again");
+        } else {
+            println!("{id}: nothing is left");
+        }
         Ok(())
     })
 }
@@ -61,6 +79,14 @@ pub fn park(flags: &Park) -> Result<(), Failure> {
     block_on(async {
         let Some(_) = find(&database, id).await? else { return Ok(()) };
         let who = super::output::who();
+        // Nobody is to deliver what is being parked.
+        left::set_draining(&database, id, false).await?;
+        notify::tell(&database, id).await?;
+        let deadline = Instant::now() + LONGEST_LEASE;
+        while left::is_held(&database, id).await? && Instant::now() < deadline {
+            super::output::progress(&format!("{id}: waiting until nobody delivers it"));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
         let parked = crate::dead_letter::park_all(&database, id, |parked| {
             super::output::progress(&format!("{id}: {parked} events parked"));
         })

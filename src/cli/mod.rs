@@ -167,6 +167,16 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     result
 }
 
+/// The id of a workflow that the configuration has, or that Postgres knows: one that was removed may be paused or resumed too.
+async fn known(loaded: &Loaded, database: &crate::outbox::Database, id: &str) -> Result<String, Failure> {
+    let states = crate::outbox::workflow::states(database, &[id]).await?;
+    if states.contains_key(id) {
+        Ok(id.to_owned())
+    } else {
+        workflow(loaded, id).map(|workflow| workflow.id.to_string())
+    }
+}
+
 /// The workflow of that id, or which ones there are.
 fn workflow<'a>(loaded: &'a Loaded, id: &str) -> Result<&'a std::sync::Arc<config::Workflow>, Failure> {
     loaded.config.workflow(id).ok_or_else(|| {

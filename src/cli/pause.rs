@@ -1,24 +1,24 @@
 //! `oncebox pause WORKFLOW`: nothing is sent until `resume`. What comes in is kept, and the clocks of `giveUpAfter` stop.
 
 use super::resume::Resume;
-use super::{Failure, block_on, load, workflow};
+use super::{Failure, block_on, known, load};
 use crate::event::WorkflowState;
 use crate::outbox::{Database, notify, workflow as store};
 
 pub fn run(pause: &Resume) -> Result<(), Failure> {
     let loaded = load(&pause.config)?;
-    let id = &workflow(&loaded, &pause.workflow)?.id;
     let database = Database::new(&loaded.config.postgres)?;
     let who = super::output::who();
     let reason = format!("paused by {who}");
-    let changed = block_on(async {
+    let (id, changed) = block_on(async {
+        let id = known(&loaded, &database, &pause.workflow).await?;
         let (from, to) = ([WorkflowState::Running], WorkflowState::Paused);
-        let changed = store::set(&database, id, &from, to, Some(&reason), &who).await?;
+        let changed = store::set(&database, &id, &from, to, Some(&reason), &who).await?;
         if changed {
-            store::audit(&database, &who, "pause", Some(id), "").await?;
-            notify::tell(&database, id).await?;
+            store::audit(&database, &who, "pause", Some(&id), "").await?;
+            notify::tell(&database, &id).await?;
         }
-        Ok::<_, crate::outbox::Error>(changed)
+        Ok::<_, Failure>((id, changed))
     })?;
     println!("{}: {}", id, if changed { "paused" } else { "was not running" });
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Failure, block_on, load, workflow};
+use super::{Failure, block_on, known, load};
 use crate::event::WorkflowState;
 use crate::outbox::{Database, notify, workflow as store};
 
@@ -17,19 +17,19 @@ pub struct Resume {
 
 pub fn run(resume: &Resume) -> Result<(), Failure> {
     let loaded = load(&resume.config)?;
-    let id = &workflow(&loaded, &resume.workflow)?.id;
     let database = Database::new(&loaded.config.postgres)?;
     let who = super::output::who();
-    let changed = block_on(async {
+    let (id, changed) = block_on(async {
+        let id = known(&loaded, &database, &resume.workflow).await?;
         let from = [WorkflowState::Paused, WorkflowState::Suspended];
-        let sends = store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
-        let reads = store::end_halt(&database, id).await?;
+        let sends = store::set(&database, &id, &from, WorkflowState::Running, None, &who).await?;
+        let reads = store::end_halt(&database, &id).await?;
         let changed = sends || reads;
         if changed {
-            store::audit(&database, &who, "resume", Some(id), "").await?;
-            notify::tell(&database, id).await?;
+            store::audit(&database, &who, "resume", Some(&id), "").await?;
+            notify::tell(&database, &id).await?;
         }
-        Ok::<_, crate::outbox::Error>(changed)
+        Ok::<_, Failure>((id, changed))
     })?;
     println!("{}: {}", id, if changed { "running" } else { "was running already" });
     Ok(())

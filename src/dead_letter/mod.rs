@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::sync::Arc;
 
 use crate::config::Workflow;
-use crate::event::{CursorId, Draft, Place, Record};
+use crate::event::{CursorId, Draft, Lane, Place, Record};
 use crate::outbox::sql::{bytes_list, int4, int4s, int8, int8s, text, texts};
 use crate::outbox::{Database, Error as OutboxError, Purpose, claim};
 use crate::transform::{Disposition, Origin, Rejection, Transformer};
@@ -162,6 +162,7 @@ pub async fn replay(
     let traceparents: Vec<Option<&str>> = drafts.iter().map(|d| d.traceparent.as_deref()).collect();
     let source_ats: Vec<Option<i64>> = drafts.iter().map(|d| d.source_at).collect();
     let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
+    let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
     let Place { cursor: CursorId(cursor), offset, index, generation } = letter.place;
     let parameters = [
         int8(&cursor),
@@ -177,6 +178,7 @@ pub async fn replay(
         texts(&traceparents),
         int8s(&source_ats),
         bytes_list(&bodies),
+        int8s(&lanes),
     ];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
     match rows.first() {
@@ -193,6 +195,7 @@ struct Again {
     content_type: String,
     traceparent: Option<String>,
     source_at: Option<i64>,
+    lane: Option<Lane>,
     body: Vec<u8>,
 }
 
@@ -206,6 +209,8 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
             content_type: letter.content_type.clone().unwrap_or_default(),
             traceparent: letter.traceparent.clone(),
             source_at: letter.source_at,
+            // It is in the letter's row.
+            lane: None,
             body: body.clone(),
         }]);
     }
@@ -240,6 +245,7 @@ fn again(draft: Draft) -> Again {
         content_type: draft.content_type.as_str().to_owned(),
         traceparent: draft.traceparent,
         source_at: draft.record_at,
+        lane: draft.lane,
         body: draft.body.to_vec(),
     }
 }

@@ -33,7 +33,7 @@ pub fn run(workflow: &Arc<Workflow>, shared: &Shared, signals: &Signals) {
     while !*signals.stopping.borrow() {
         let context = Context::new(workflow, shared, signals);
         let created: Result<BaseConsumer<Context>, KafkaError> =
-            settings::consumer(&shared.kafka, &workflow.id).create_with_context(context);
+            settings::consumer(&shared.kafka, &workflow.id, &shared.budget).create_with_context(context);
         match created {
             Ok(consumer) => Loop::new(workflow, shared, signals, consumer).run(),
             Err(failure) => {
@@ -72,7 +72,7 @@ impl<'a> Loop<'a> {
             shared,
             signals,
             consumer,
-            pipeline: Arc::default(),
+            pipeline: Pipeline::new(&shared.budget),
             subscribed: false,
             paused: false,
             committed: HashMap::new(),

@@ -33,6 +33,7 @@ use crate::config::{Kafka, Workflow};
 use crate::direct::Desk;
 use crate::event::{ProcessId, Standing};
 use crate::outbox::Database;
+use crate::outbox::load::Budget;
 use workers::Workers;
 
 /// What every consumer of a process shares.
@@ -45,6 +46,7 @@ pub struct Shared {
     pub process: ProcessId,
     pub workers: Arc<Workers>,
     pub watched: Arc<watched::Watched>,
+    pub budget: Arc<Budget>,
     pub runtime: tokio::runtime::Handle,
 }
 

@@ -3,6 +3,7 @@
 use rdkafka::ClientConfig;
 
 use crate::config::Kafka;
+use crate::outbox::load::Budget;
 
 /// A client without a group: metadata, offsets, topic ids.
 pub fn client(kafka: &Kafka) -> ClientConfig {
@@ -23,8 +24,9 @@ pub fn client(kafka: &Kafka) -> ClientConfig {
 }
 
 /// The consumer of one workflow.
-pub fn consumer(kafka: &Kafka, workflow: &str) -> ClientConfig {
+pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig {
     let mut config = client(kafka);
+    let prefetched = (budget.bytes() / 4 / 1024).to_string();
     let ours = [
         // What was read is what Postgres says, or what we mark ourselves.
         ("enable.auto.commit", "false"),
@@ -37,7 +39,7 @@ pub fn consumer(kafka: &Kafka, workflow: &str) -> ClientConfig {
     ];
     // Kept low, because every workflow has a consumer of its own.
     let defaults = [
-        ("queued.max.messages.kbytes", "16384"),
+        ("queued.max.messages.kbytes", prefetched.as_str()),
         ("fetch.wait.max.ms", "100"),
         ("session.timeout.ms", "30000"),
         ("max.poll.interval.ms", "300000"),

@@ -17,6 +17,7 @@ use crate::config::{Kafka, Workflow};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::gauges::{self, CursorOffset};
+use crate::outbox::load::Budget;
 
 const EVERY: Duration = Duration::from_secs(5);
 const ASK_KAFKA: Duration = Duration::from_secs(3);
@@ -25,6 +26,7 @@ pub struct Watch {
     pub kafka: Arc<Kafka>,
     pub cluster: Arc<str>,
     pub watched: Arc<Watched>,
+    pub budget: Arc<Budget>,
     pub database: Database,
     pub metrics: Arc<Metrics>,
     /// What runs, as it changes.
@@ -38,19 +40,21 @@ struct Client {
     plain: BaseConsumer,
     /// One in the group of each workflow that has the direct path. None ever joins: they ask what is marked.
     groups: HashMap<Arc<str>, BaseConsumer>,
+    /// Topics and partitions whose lag is shown, by workflow.
+    shown: HashMap<Arc<str>, HashSet<(String, i32)>>,
 }
 
 impl Watch {
     /// Runs on a thread of its own until the process stops.
     pub fn run(self) {
         let Ok(client) = super::settings::client(&self.kafka).create::<BaseConsumer>() else { return };
-        let mut client = Client { plain: client, groups: HashMap::new() };
+        let mut client = Client { plain: client, groups: HashMap::new(), shown: HashMap::new() };
         let Ok(mut backlog) = Backlog::new(&self.kafka) else { return };
         let mut before: Vec<Arc<Workflow>> = Vec::new();
         while !*self.stopping.borrow() {
             let workflows = self.workflows.borrow().clone();
             for gone in before.iter().filter(|one| !workflows.iter().any(|now| now.id == one.id)) {
-                self.forget_all(&gone.id);
+                self.forget_all(&mut client, &gone.id);
             }
             before.clone_from(&workflows);
             for workflow in &workflows {
@@ -84,6 +88,8 @@ impl Watch {
         // A cursor of a topic's earlier incarnation lags behind nothing.
         let is_current = |cursor: &CursorOffset| described.get(&cursor.topic).is_none_or(|t| t.id == cursor.topic_id);
         let current: Vec<CursorOffset> = cursors.into_iter().filter(is_current).collect();
+        let shown = client.shown.entry(Arc::clone(workflow)).or_default();
+        shown.extend(current.iter().map(|cursor| (cursor.topic.clone(), cursor.partition)));
         match self.measure_lag(&client.plain, workflow, &current) {
             Some(unread) => self.measure_age(client, backlog, workflow, (&unread, &names)),
             None => self.forget_age(workflow),
@@ -99,7 +105,7 @@ impl Watch {
             return Some(cursors);
         }
         if !client.groups.contains_key(workflow) {
-            let group: BaseConsumer = super::settings::consumer(&self.kafka, workflow).create().ok()?;
+            let group: BaseConsumer = super::settings::consumer(&self.kafka, workflow, &self.budget).create().ok()?;
             client.groups.insert(Arc::clone(workflow), group);
         }
         let marked = marks::fetch(client.groups.get(workflow)?, direct, ASK_KAFKA).ok()?;
@@ -173,11 +179,10 @@ impl Watch {
     }
 
     /// A workflow that does not run any more.
-    fn forget_all(&self, workflow: &Arc<str>) {
-        let cursors = self.runtime.block_on(gauges::offsets(&self.database, workflow, &self.cluster));
-        for cursor in cursors.unwrap_or_default() {
-            let labels = [&**workflow, &*cursor.topic, &*cursor.partition.to_string()];
-            let _ = self.metrics.kafka_lag.remove_label_values(&labels);
+    fn forget_all(&self, client: &mut Client, workflow: &Arc<str>) {
+        client.groups.remove(workflow);
+        for (topic, partition) in client.shown.remove(workflow).unwrap_or_default() {
+            let _ = self.metrics.kafka_lag.remove_label_values(&[&**workflow, &topic, &partition.to_string()]);
         }
         self.forget_age(workflow);
     }

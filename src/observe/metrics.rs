@@ -35,8 +35,9 @@ pub struct Metrics {
     registry: Registry,
     reloads: IntCounterVec,
     last_reload: Gauge,
-    /// Made anew when the workflows change: its label names are theirs.
-    info: Mutex<Option<IntGaugeVec>>,
+    /// A registry of its own for `oncebox_workflow_info`, made anew when the workflows change: its label names are theirs, and a
+    /// registry never forgets the ones that a name had.
+    info: Mutex<Registry>,
     workflows: RwLock<HashMap<Arc<str>, Arc<WorkflowMetrics>>>,
     ingested: IntCounterVec,
     filtered: IntCounterVec,
@@ -190,12 +191,8 @@ impl Metrics {
         let names: BTreeSet<&str> =
             workflows.iter().flat_map(|(_, _, labels)| labels.keys()).map(String::as_str).collect();
         let all: Vec<&str> = ["workflow", "guarantee"].into_iter().chain(names.iter().copied()).collect();
-        let mut known = self.info.lock().expect("no holder of this lock panics");
-        if let Some(old) = known.take() {
-            // It was registered here.
-            let _ = self.registry.unregister(Box::new(old));
-        }
-        let make = Maker { registry: &self.registry };
+        let registry = Registry::new();
+        let make = Maker { registry: &registry };
         let info = make.gauges("oncebox_workflow_info", "1, with the guarantee and the workflow's labels.", &all);
         for (workflow, guarantee, labels) in workflows {
             let own = names.iter().map(|name| labels.get(*name).map_or("", String::as_str));
@@ -203,7 +200,7 @@ impl Metrics {
             info.with_label_values(&values).set(1);
             self.of(workflow);
         }
-        *known = Some(info);
+        *self.info.lock().expect("no holder of this lock panics") = registry;
     }
 
     /// A new configuration was read.
@@ -265,8 +262,10 @@ impl Metrics {
 
     /// The exposition text.
     pub fn text(&self) -> String {
+        let mut families = self.registry.gather();
+        families.extend(self.info.lock().expect("no holder of this lock panics").gather());
         let mut out = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut out).expect("metrics encode to memory");
+        TextEncoder::new().encode(&families, &mut out).expect("metrics encode to memory");
         String::from_utf8(out).expect("the exposition format is UTF-8")
     }
 }

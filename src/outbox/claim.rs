@@ -71,18 +71,32 @@ pub struct Retry {
     pub lease_until: Instant,
 }
 
-/// Gives each event of the next waiting record a life of its own. Answers the new `claimed_to`; nothing when the claimed
-/// range or the epoch is not what this process believes.
+/// What became of a record with more events than may start together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Each has a life of its own, up to this offset.
+    Done { claimed_to: i64 },
+    /// They are of one lane, and go out one after the other.
+    InLane,
+    /// The claimed range or the epoch is not what this process believes.
+    Astray,
+}
+
+/// Gives each event of the next waiting record a life of its own, unless they keep order among themselves.
 pub async fn spread(
     database: &Database,
     (cursor, epoch): (CursorId, i64),
     claimed_to: i64,
-    workflow: &str,
-) -> Result<Option<i64>, Error> {
-    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), text(&workflow)];
+    ordered: bool,
+) -> Result<Spread, Error> {
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&claimed_to), boolean(&ordered)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/spread_record.sql"), &parameters).await?;
     crate::failpoint!("claim.spread_unanswered", Err(Error::TooSlow));
-    Ok(rows.first().map(|row| row.get("claimed_to")))
+    Ok(match rows.first() {
+        Some(row) if row.get("in_lane") => Spread::InLane,
+        Some(row) => Spread::Done { claimed_to: row.get("claimed_to") },
+        None => Spread::Astray,
+    })
 }
 
 /// Events of one workflow that were put away because their last attempt is in doubt.
@@ -154,8 +168,9 @@ fn retry(row: &Row, lease_until: Instant) -> Retry {
 }
 
 /// How long until the next retry is due; `None` when none waits.
-pub async fn next_due(database: &Database, workflow: &str) -> Result<Option<Duration>, Error> {
-    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/next_due.sql"), &[text(&workflow)]).await?;
+pub async fn next_due(database: &Database, workflow: &str, cursors: Option<&[i64]>) -> Result<Option<Duration>, Error> {
+    let file = include_str!("../../sql/relay/next_due.sql");
+    let rows = database.query(Purpose::Claim, file, &[text(&workflow), int8s(&cursors)]).await?;
     Ok(rows.first().map(|row| Duration::from_secs_f64(row.get::<_, f64>("seconds").max(0.0))))
 }
 

@@ -29,8 +29,8 @@ pub struct Delivery {
     pub timeline: Arc<str>,
     /// What the database may have lost, when it has failed over since the delivery was last taken.
     pub failover: Option<Failover>,
-    /// Lanes in which something is stored that is not over, where order is kept.
-    pub lanes: Vec<Lane>,
+    /// Lanes in which something is stored that is not over; nothing where order is not kept.
+    pub lanes: Option<Vec<Lane>>,
 }
 
 /// A partition whose last commits may be missing.
@@ -112,11 +112,9 @@ async fn take_over(
         (row.get("epoch"), row.get("settled_to"), row.get("claimed_to"));
     let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
     let lost = transaction.query_typed(&schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
-    let shut = include_str!("../../sql/relay/shut_lanes.sql");
-    let lanes = match ordered {
-        true => transaction.query_typed(&schema.text(shut), &[int8(&cursor.0)]).await.map_err(failed(shut))?,
-        false => Vec::new(),
-    };
+    let keep = include_str!("../../sql/relay/keep_order.sql");
+    let parameters = [int8(&cursor.0), boolean(&ordered)];
+    let lanes = transaction.query_typed(&schema.text(keep), &parameters).await.map_err(failed(keep))?;
     let in_doubt: i64 = lost.first().map_or(0, |row| row.get("in_doubt"));
     let delivery = Delivery {
         cursor,
@@ -133,7 +131,7 @@ async fn take_over(
             partition: row.get("partition"),
             from: claimed_to,
         }),
-        lanes: lanes.iter().map(|row| Lane(row.get("lane"))).collect(),
+        lanes: ordered.then(|| lanes.iter().map(|row| Lane(row.get("lane"))).collect()),
     };
     transaction.commit().await.map_err(failed(take))?;
     Ok(Some(delivery))

@@ -125,7 +125,6 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
     let counted: Vec<i32> = batch.iter().map(|f| as_i32(f.counted)).collect();
     let waits: Vec<f64> = batch.iter().map(|f| f.next.seconds()).collect();
     let in_doubt: Vec<bool> = batch.iter().map(|f| f.next.is_in_doubt()).collect();
-    let workflows: Vec<&str> = batch.iter().map(|f| &*f.workflow).collect();
     let agos: Vec<f64> = batch.iter().map(|f| f.attempt.as_ref().map_or(0.0, |a| a.ago.as_secs_f64())).collect();
     let helds: Vec<Option<&str>> = batch.iter().map(|f| f.next.held()).collect();
     let event_ats: Vec<Option<i64>> = batch.iter().map(|f| f.event.record_at).collect();
@@ -140,7 +139,6 @@ async fn failed_first(database: &Database, process: ProcessId, batch: &[&Failure
         int4s(&counted),
         float8s(&waits),
         booleans(&in_doubt),
-        texts(&workflows),
         uuid(&process),
         float8s(&agos),
         int8s(&event_ats),

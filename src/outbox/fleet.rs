@@ -28,7 +28,7 @@ impl Others {
 pub async fn beat(database: &Database, process: ProcessId, workflows: &[&str]) -> Result<Others, Error> {
     let seconds = GONE_AFTER.as_secs_f64();
     let parameters = [uuid(&process), texts(&workflows), float8(&seconds)];
-    let rows = database.query(Purpose::Admin, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
     let mut others = Others::default();
     for row in &rows {
         let count = usize::try_from(row.get::<_, i64>("others")).unwrap_or(0);

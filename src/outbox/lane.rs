@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::attempt::{EventRef, Places};
 use super::claim::place;
-use super::sql::{dates, int4s, int8s, texts, uuid};
+use super::sql::{dates, int4s, int8s, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, Lane, Place, ProcessId};
 
@@ -14,7 +14,6 @@ use crate::event::{CursorId, Lane, Place, ProcessId};
 #[derive(Debug, Clone)]
 pub struct Behind {
     pub event: EventRef,
-    pub workflow: std::sync::Arc<str>,
     /// The delivery's epoch.
     pub epoch: i64,
 }
@@ -22,7 +21,6 @@ pub struct Behind {
 /// Stores that events wait. Those missing from the answer were fenced.
 pub async fn put_behind(database: &Database, process: ProcessId, batch: &[Behind]) -> Result<HashSet<Place>, Error> {
     let places = Places::of(batch.iter().map(|behind| &behind.event));
-    let workflows: Vec<&str> = batch.iter().map(|behind| &*behind.workflow).collect();
     let event_ats: Vec<Option<i64>> = batch.iter().map(|behind| behind.event.record_at).collect();
     let lanes: Vec<Option<i64>> = batch.iter().map(|behind| behind.event.lane.map(|lane| lane.0)).collect();
     let epochs: Vec<i64> = batch.iter().map(|behind| behind.epoch).collect();
@@ -32,7 +30,6 @@ pub async fn put_behind(database: &Database, process: ProcessId, batch: &[Behind
         int4s(&places.indexes),
         int4s(&places.generations),
         dates(&places.days),
-        texts(&workflows),
         int8s(&event_ats),
         int8s(&lanes),
         int8s(&epochs),
@@ -51,12 +48,24 @@ pub struct Looked {
     pub let_go: bool,
 }
 
+/// A lane of a delivery that is held under this epoch.
+pub type HeldLane = (CursorId, Lane, i64);
+
 /// Lets the first event of each lane go, if nothing is before it.
-pub async fn open(database: &Database, lanes: &[(CursorId, Lane)]) -> Result<Looked, Error> {
-    let cursors: Vec<i64> = lanes.iter().map(|(cursor, _)| cursor.0).collect();
-    let numbers: Vec<i64> = lanes.iter().map(|(_, lane)| lane.0).collect();
-    let parameters = [int8s(&cursors), int8s(&numbers)];
+pub async fn open(database: &Database, process: ProcessId, lanes: &[HeldLane]) -> Result<Looked, Error> {
+    let cursors: Vec<i64> = lanes.iter().map(|(cursor, _, _)| cursor.0).collect();
+    let numbers: Vec<i64> = lanes.iter().map(|(_, lane, _)| lane.0).collect();
+    let epochs: Vec<i64> = lanes.iter().map(|(_, _, epoch)| *epoch).collect();
+    let parameters = [int8s(&cursors), int8s(&numbers), int8s(&epochs), uuid(&process)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/open_lanes.sql"), &parameters).await?;
     let busy = rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect();
     Ok(Looked { busy, let_go: rows.iter().any(|row| row.get::<_, i64>("opened") > 0) })
+}
+
+/// Lanes of these cursors into which an operator has put something back.
+pub async fn replayed(database: &Database, cursors: &[CursorId]) -> Result<Vec<(CursorId, Lane)>, Error> {
+    let cursors: Vec<i64> = cursors.iter().map(|cursor| cursor.0).collect();
+    let file = include_str!("../../sql/relay/replayed_lanes.sql");
+    let rows = database.query(Purpose::Claim, file, &[int8s(&cursors)]).await?;
+    Ok(rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect())
 }

@@ -39,6 +39,13 @@ pub async fn is_run(database: &Database, workflow: &str) -> Result<bool, Error> 
     Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
 }
 
+/// Whether a process holds any of it: a delivery, or an event that is under way.
+pub async fn is_held(database: &Database, workflow: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/is_held.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get("held")))
+}
+
 /// The cursors of a workflow with events that were never claimed.
 pub async fn cursors(database: &Database, workflow: &str) -> Result<Vec<CursorId>, Error> {
     let file = include_str!("../../sql/admin/left_cursors.sql");

@@ -1,5 +1,7 @@
-//! How much was read and is not stored yet. Bounds the memory of a workflow's ingest: the reader waits while it is full.
+//! How much was read and is not stored yet. Bounds the memory of a workflow's ingest: the reader waits while it is full. All
+//! workflows of a process share one budget.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -9,15 +11,37 @@ struct Amount {
     bytes: usize,
 }
 
+/// Bodies that a process holds for each of its workflows, in each of two places: on the way to be stored, and claimed.
+#[derive(Debug, Default)]
+pub struct Budget(AtomicUsize);
+
+/// All workflows together, in each place.
+const BYTES_IN_ALL: usize = 512 << 20;
+const MOST_BYTES: usize = 64 << 20;
+/// Several of the largest records that are usual.
+const FEWEST_BYTES: usize = 4 << 20;
+
+impl Budget {
+    /// So many workflows share it from now on.
+    pub fn share_among(&self, workflows: usize) {
+        self.0.store(workflows, Ordering::Relaxed);
+    }
+
+    /// What one workflow may hold in one place.
+    pub fn bytes(&self) -> usize {
+        (BYTES_IN_ALL / self.0.load(Ordering::Relaxed).max(1)).clamp(FEWEST_BYTES, MOST_BYTES)
+    }
+}
+
 /// The amount under way between reading and storing.
 #[derive(Debug, Default)]
 pub struct Pipeline {
+    budget: Arc<Budget>,
     amount: Mutex<Amount>,
     fell: Condvar,
 }
 
 const MOST_RECORDS: usize = 10_000;
-const MOST_BYTES: usize = 64 << 20;
 
 /// A part of the amount; gone when it is dropped, whatever became of the records.
 #[derive(Debug)]
@@ -27,6 +51,10 @@ pub struct Load {
 }
 
 impl Pipeline {
+    pub fn new(budget: &Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self { budget: Arc::clone(budget), ..Self::default() })
+    }
+
     pub fn add(self: &Arc<Self>, records: usize, bytes: usize) -> Load {
         let amount = Amount { records, bytes };
         let mut total = self.lock();
@@ -38,7 +66,8 @@ impl Pipeline {
 
     /// Waits until there is room, at most `patience`. Answers whether there is.
     pub fn wait_for_room(&self, patience: Duration) -> bool {
-        self.wait(patience, |amount| amount.records < MOST_RECORDS && amount.bytes < MOST_BYTES)
+        let most = self.budget.bytes();
+        self.wait(patience, |amount| amount.records < MOST_RECORDS && amount.bytes < most)
     }
 
     /// Waits until everything is stored or dropped, at most `patience`. Answers whether it is.
@@ -87,5 +116,20 @@ impl Drop for Load {
         total.bytes -= self.amount.bytes;
         drop(total);
         self.pipeline.fell.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_workflows_share_one_budget() {
+        let budget = Budget::default();
+        assert_eq!(budget.bytes(), MOST_BYTES);
+        budget.share_among(100);
+        assert!(100 * budget.bytes() <= BYTES_IN_ALL);
+        budget.share_among(10_000);
+        assert_eq!(budget.bytes(), FEWEST_BYTES, "none is left without");
     }
 }

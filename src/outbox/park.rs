@@ -33,7 +33,7 @@ pub enum Parked {
 pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Result<Parked, Error> {
     let place = death.event.place;
     let (sends, fence) = (as_i32(death.sends), death.right.fence());
-    let (reason, workflow, retried) = (death.reason.as_str(), &*death.workflow, death.right.is_retry());
+    let (reason, retried) = (death.reason.as_str(), death.right.is_retry());
     let bytes = death.event.body_bytes as i64;
     let parameters = [
         int8(&place.cursor.0),
@@ -41,7 +41,6 @@ pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Res
         int4(&place.index),
         int4(&place.generation),
         date(&death.event.day),
-        text(&workflow),
         text(&reason),
         int4(&sends),
         int8(&fence),

@@ -95,6 +95,7 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
     let places = Places::of(batch.iter().map(|c| &c.event));
     let (statuses, bytes) = statuses_and_bytes(batch);
     let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
+    let fences: Vec<i64> = batch.iter().map(|c| c.right.fence()).collect();
     let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
@@ -106,11 +107,12 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
         int4s(&statuses),
         int4s(&bytes),
         int8s(&cursors),
+        int8s(&fences),
     ];
     let file = include_str!("../../sql/relay/settle_retried.sql");
     let rows = database.query(Purpose::Settle, file, &parameters).await?;
-    let (cleared, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
-    let fences: HashMap<Place, i64> = cleared.into_iter().map(|row| (place(row), row.get("fence"))).collect();
+    let (standing, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
+    let fences: HashMap<Place, i64> = standing.into_iter().map(|row| (place(row), row.get("fence"))).collect();
     let done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = fences.get(&c.event.place) == Some(&c.right.fence());

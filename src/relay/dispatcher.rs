@@ -24,15 +24,13 @@ use crate::observe::WorkflowMetrics;
 use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
-use crate::outbox::lane::Looked;
+use crate::outbox::lane::{HeldLane, Looked};
 use crate::send::connect::{Connection, Target};
 use crate::send::lookup::Question;
 use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
 pub(super) const POLL: Duration = Duration::from_millis(250);
-/// Bodies in memory, claimed and not settled, of one workflow.
-pub(super) const MOST_BYTES_AHEAD: usize = 64 << 20;
 
 /// What comes back from work that ran beside the loop.
 pub(super) enum Message {
@@ -45,7 +43,8 @@ pub(super) enum Message {
     Asked(Box<Asked>),
     CircuitAccounted,
     DeadLettersCounted(Option<bool>),
-    LanesLooked { asked: Vec<(CursorId, Lane)>, asked_at: Instant, looked: Option<Looked> },
+    LanesReplayed(Vec<(CursorId, Lane)>),
+    LanesLooked { asked: Vec<HeldLane>, asked_at: Instant, looked: Option<Looked> },
 }
 
 /// What a claim of retries came to.
@@ -87,6 +86,7 @@ pub(super) struct Dispatcher {
     pub lanes_to_look_at: Vec<(CursorId, Lane)>,
     pub opening_lanes: bool,
     pub next_lanes_at: Instant,
+    pub next_learn_at: Instant,
 
     /// Requests under way.
     pub in_flight: usize,
@@ -153,6 +153,7 @@ impl Dispatcher {
             lanes_to_look_at: Vec::new(),
             opening_lanes: false,
             next_lanes_at: now,
+            next_learn_at: now,
             in_flight: 0,
             unsettled: 0,
             retries_in_flight: 0,
@@ -186,6 +187,9 @@ impl Dispatcher {
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut messages, mut tidings, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        // The one before this may have ended in the middle of something.
+        self.metrics.in_flight.set(0);
+        self.show_circuit();
         let mut received = Vec::new();
         loop {
             let wake = self.next_wake();
@@ -224,6 +228,8 @@ impl Dispatcher {
         self.rate.fill(self.processes(), now);
         self.follow_circuit(now);
         self.watch_dead_letters(now);
+        self.shelve(now);
+        self.learn_lanes(now);
         self.open_lanes(now);
         self.claim_retries(now);
         self.claim_waiting();
@@ -232,7 +238,7 @@ impl Dispatcher {
         self.let_go();
         self.drop_spent();
         let (events, bytes) = self.ahead();
-        let room = events < self.most_ahead() && bytes < MOST_BYTES_AHEAD;
+        let room = events < self.most_ahead() && bytes < self.shared.budget.bytes();
         // An append claims what it stores ahead of its turn.
         let may_claim_ahead = !self.workflow.delivery.in_doubt.claims_only_what_starts();
         self.has_room.store(self.may_send() && room && may_claim_ahead, Ordering::Release);
@@ -244,8 +250,8 @@ impl Dispatcher {
     }
 
     fn next_wake(&self) -> Instant {
-        // Without a free slot nothing can be claimed: a slot that comes free wakes the loop.
-        let may_claim = self.may_send() && self.slots().free() > 0;
+        // Without a slot for them nothing can be claimed: one that comes free wakes the loop, and so does the claim under way.
+        let may_claim = self.may_send() && self.reserved == 0 && (self.claims_fail || self.slots_for_retries() > 0);
         let wake = if may_claim { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at };
         self.rate.next_at().filter(|_| self.may_send()).map_or(wake, |next| wake.min(next))
     }

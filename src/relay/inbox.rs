@@ -31,6 +31,7 @@ impl Dispatcher {
             }
             Message::Retries { slots, found } => self.retries_claimed(slots, found),
             Message::Asked(asked) => self.asked(*asked),
+            Message::LanesReplayed(found) => self.lanes_replayed(&found),
             Message::LanesLooked { asked, asked_at, looked } => self.lanes_looked(&asked, asked_at, looked),
             Message::DeadLettersCounted(are_too_many) => self.dead_letters_counted(are_too_many),
             Message::CircuitAccounted => {
@@ -67,6 +68,7 @@ impl Dispatcher {
             let now = Instant::now();
             self.next_look_at = now;
             self.next_retry_at = now;
+            self.next_learn_at = now;
             self.windows.values_mut().for_each(|window| window.may_wait = true);
         }
     }
@@ -79,6 +81,7 @@ impl Dispatcher {
         if !committed.right.is_direct() {
             self.unsettled = self.unsettled.saturating_sub(1);
         }
+        let keeps_order = self.workflow.delivery.ordering.is_some();
         match committed.right {
             Right::Direct { epoch } => {
                 self.storing -= 1;
@@ -88,14 +91,14 @@ impl Dispatcher {
                 let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
                 if let Some(window) = window {
                     window.settle(committed.place);
-                    if let Some(lane) = committed.lane {
+                    if let Some(lane) = committed.lane.filter(|_| keeps_order) {
                         self.lane_changed(committed.place.cursor, lane, committed.lane_is);
                     }
                 }
             }
             Right::Retry { .. } => {
                 self.retries.remove(&committed.place);
-                if let Some(lane) = committed.lane {
+                if let Some(lane) = committed.lane.filter(|_| keeps_order) {
                     self.lanes_to_open.insert((committed.place.cursor, lane));
                 }
             }

@@ -120,6 +120,21 @@ impl Lanes {
         [event].into_iter().chain(behind).collect()
     }
 
+    /// Something of the lane was stored without this having been told: an operator's replay, at its old place. Answers the
+    /// events that are to be stored behind.
+    pub fn learn(&mut self, lane: Lane, now: Instant) -> Vec<Event> {
+        let Some(busy) = self.0.get_mut(&lane) else {
+            self.0.insert(lane, Busy::new(false));
+            return Vec::new();
+        };
+        if busy.is_stored {
+            return Vec::new();
+        }
+        (busy.is_stored, busy.changed_at) = (true, now);
+        busy.storing += busy.waiting.len();
+        busy.waiting.drain(..).collect()
+    }
+
     /// An event was stored behind others.
     pub fn put(&mut self, lane: Lane, now: Instant) {
         if let Some(busy) = self.0.get_mut(&lane) {

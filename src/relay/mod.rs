@@ -38,6 +38,7 @@ use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
+use crate::outbox::load::Budget;
 use crate::send::connect::Target;
 use crate::send::credentials;
 use crate::send::egress::Rules;
@@ -54,6 +55,7 @@ pub struct Shared {
     pub settler: Settler,
     pub metrics: Arc<Metrics>,
     pub rules: Rules,
+    pub budget: Arc<Budget>,
 }
 
 /// What one dispatcher hears from the rest of the process.

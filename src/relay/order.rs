@@ -10,12 +10,14 @@ use super::settler::{LaneIs, Undelivered};
 use crate::event::{CursorId, Event, Lane};
 use crate::observe::chain;
 use crate::outbox::attempt::EventRef;
-use crate::outbox::lane::{self, Behind, Looked};
+use crate::outbox::lane::{self, Behind, HeldLane, Looked};
 
 /// However a lane came to be free, this finds it: a late answer, an operator, another process.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Lanes in one such look: with many thousands blocked, each is looked at every few seconds.
 const MOST_LOOKED_AT: usize = 2_000;
+/// What an operator puts back into a lane is heard of by a notice; without one, this finds it.
+const LEARN_EVERY: Duration = Duration::from_secs(10);
 
 impl Dispatcher {
     /// The cursors whose retries this process may claim; nothing when order is not kept and it may claim any.
@@ -27,11 +29,12 @@ impl Dispatcher {
     /// A first attempt was settled, or an event was stored behind others.
     pub(super) fn lane_changed(&mut self, cursor: CursorId, lane: Lane, is: LaneIs) {
         let now = Instant::now();
+        let may_start = !self.shelves();
         let Some(window) = self.windows.get_mut(&cursor) else { return };
         let in_turn = window.has_queued();
         match is {
             LaneIs::Free => {
-                if window.lane_ended(lane, now) {
+                if window.lane_ended(lane, now, may_start) {
                     self.lanes_to_open.insert((cursor, lane));
                 }
             }
@@ -52,8 +55,52 @@ impl Dispatcher {
     pub(super) fn put_behind(&mut self, events: Vec<Event>, epoch: i64) {
         for event in events {
             self.unsettled += 1;
-            let behind = Behind { event: EventRef::from(&event), workflow: self.workflow.id.clone(), epoch };
+            let behind = Behind { event: EventRef::from(&event), epoch };
             self.shared.settler.undelivered(Undelivered::Behind(behind, self.reply.clone()));
+        }
+    }
+
+    /// Whether an event that does not start at once must not stay claimed, because it would seem to have been sent.
+    fn shelves(&self) -> bool {
+        self.workflow.delivery.in_doubt.claims_only_what_starts() && !self.may_send()
+    }
+
+    /// Stores events whose turn it is, when nothing is sent for now.
+    pub(super) fn shelve(&mut self, now: Instant) {
+        if self.workflow.delivery.ordering.is_none() || !self.shelves() {
+            return;
+        }
+        let mut shelved = Vec::new();
+        for window in self.windows.values_mut().filter(|window| !window.releasing) {
+            window.shelve(now);
+            shelved.push((window.take_behind(), window.epoch));
+        }
+        shelved.into_iter().for_each(|(behind, epoch)| self.put_behind(behind, epoch));
+    }
+
+    /// Finds lanes into which an operator has put something back.
+    pub(super) fn learn_lanes(&mut self, now: Instant) {
+        if self.workflow.delivery.ordering.is_none() || now < self.next_learn_at || self.windows.is_empty() {
+            return;
+        }
+        self.next_learn_at = now + LEARN_EVERY;
+        let held: Vec<CursorId> = self.windows.keys().copied().collect();
+        let (database, messages) = (self.shared.database.clone(), self.messages.clone());
+        tokio::spawn(async move {
+            // Asked again soon enough.
+            let found = lane::replayed(&database, &held).await.unwrap_or_default();
+            let _ = messages.send(Message::LanesReplayed(found));
+        });
+    }
+
+    pub(super) fn lanes_replayed(&mut self, found: &[(CursorId, Lane)]) {
+        let now = Instant::now();
+        for (cursor, lane) in found {
+            let Some(window) = self.windows.get_mut(cursor) else { continue };
+            window.learn_lane(*lane, now);
+            let (behind, epoch) = (window.take_behind(), window.epoch);
+            self.put_behind(behind, epoch);
+            self.lanes_to_open.insert((*cursor, *lane));
         }
     }
 
@@ -87,28 +134,27 @@ impl Dispatcher {
             return;
         }
         self.opening_lanes = true;
-        let asked: Vec<(CursorId, Lane)> = asked.into_iter().collect();
-        let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
+        let epoch = |cursor: &CursorId| self.windows.get(cursor).map_or(0, |window| window.epoch);
+        let asked: Vec<HeldLane> = asked.into_iter().map(|(cursor, lane)| (cursor, lane, epoch(&cursor))).collect();
+        let (shared, id, messages) = (self.shared.clone(), self.workflow.id.clone(), self.messages.clone());
         tokio::spawn(async move {
             let asked_at = Instant::now();
-            let looked = lane::open(&database, &asked).await.map_err(|error| {
+            let looked = lane::open(&shared.database, shared.process, &asked).await.map_err(|error| {
                 warn!(workflow = %id, error = %chain(&error), "looking at lanes failed; trying again");
             });
             let _ = messages.send(Message::LanesLooked { asked, asked_at, looked: looked.ok() });
         });
     }
 
-    pub(super) fn lanes_looked(&mut self, asked: &[(CursorId, Lane)], asked_at: Instant, looked: Option<Looked>) {
+    pub(super) fn lanes_looked(&mut self, asked: &[HeldLane], asked_at: Instant, looked: Option<Looked>) {
         self.opening_lanes = false;
-        let Some(looked) = looked else {
-            self.lanes_to_open.extend(asked);
-            return;
-        };
+        // They come again with all in which something is stored.
+        let Some(looked) = looked else { return };
         if looked.let_go {
             self.next_retry_at = Instant::now();
         }
         let mut by_cursor: HashMap<CursorId, (Vec<Lane>, HashSet<Lane>)> = HashMap::new();
-        for (cursor, lane) in asked {
+        for (cursor, lane, _) in asked {
             by_cursor.entry(*cursor).or_default().0.push(*lane);
         }
         for (cursor, lane) in &looked.busy {

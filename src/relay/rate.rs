@@ -12,13 +12,14 @@ pub struct Rate {
     tokens: f64,
     /// Tokens a second.
     share: f64,
+    most: f64,
     filled_at: Instant,
 }
 
 impl Rate {
     /// Starts empty: the process before this one may have spent a whole burst a moment ago.
     pub fn new(limit: Option<RateLimit>, now: Instant) -> Self {
-        Self { limit, tokens: 0.0, share: 0.0, filled_at: now }
+        Self { limit, tokens: 0.0, share: 0.0, most: 1.0, filled_at: now }
     }
 
     /// Adds what has come since the last time, as one of so many processes.
@@ -26,9 +27,9 @@ impl Rate {
         let Some(limit) = self.limit else { return };
         let processes = processes.max(1) as f64;
         self.share = limit.per_second as f64 / processes;
-        let most = (limit.burst as f64 / processes).max(1.0);
+        self.most = (limit.burst as f64 / processes).max(1.0);
         let since = now.saturating_duration_since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + since * self.share).min(most);
+        self.tokens = (self.tokens + since * self.share).min(self.most);
         self.filled_at = now;
     }
 
@@ -40,6 +41,11 @@ impl Rate {
             // Filled by whole steps of time, a token may lack a last hair.
             Some(_) => (self.tokens + 1e-9).max(0.0) as usize,
         }
+    }
+
+    /// How many may ever start at once.
+    pub fn most(&self) -> usize {
+        if self.limit.is_some() { self.most as usize } else { usize::MAX }
     }
 
     pub fn take(&mut self) {

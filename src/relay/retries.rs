@@ -36,17 +36,7 @@ impl Dispatcher {
             self.next_retry_at = now + LOOK_FOR_RETRIES;
             return self.ask_postgres();
         }
-        let firsts_wait =
-            self.direct_waits() || self.windows.values().any(|window| window.has_queued() || window.may_wait);
-        let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
-            // With Postgres out of reach a claim may take long, and deliveries need none of it.
-            _ if self.workflow.delivery.is_direct() => self.slots().kept(),
-            _ if !firsts_wait => 0,
-            // What is claimed must start.
-            true => self.slots().kept().max(self.queued()),
-            false => self.slots().kept(),
-        };
-        let slots = self.slots().for_retries(kept_for_firsts);
+        let slots = self.slots_for_retries();
         if slots == 0 {
             return;
         }
@@ -71,7 +61,7 @@ impl Dispatcher {
             let claimed_any = claimed.as_ref().is_ok_and(|retries| !retries.is_empty());
             let next_due = match &claimed {
                 Ok(retries) if retries.len() < slots => {
-                    claim::next_due(&shared.database, &workflow.id).await.ok().flatten()
+                    claim::next_due(&shared.database, &workflow.id, held.as_deref()).await.ok().flatten()
                 }
                 Ok(_) => Some(Duration::ZERO),
                 Err(_) => None,
@@ -88,6 +78,21 @@ impl Dispatcher {
         });
     }
 
+    /// How many retries may be leased now.
+    pub(super) fn slots_for_retries(&self) -> usize {
+        let firsts_wait =
+            self.direct_waits() || self.windows.values().any(|window| window.has_queued() || window.may_wait);
+        let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
+            // With Postgres out of reach a claim may take long, and deliveries need none of it.
+            _ if self.workflow.delivery.is_direct() => self.slots().kept(),
+            _ if !firsts_wait => 0,
+            // What is claimed must start.
+            true => self.slots().kept().max(self.queued()),
+            false => self.slots().kept(),
+        };
+        self.slots().for_retries(kept_for_firsts)
+    }
+
     /// New events of a workflow with a delay are due at times of their own.
     fn longest_sleep(&self) -> Duration {
         if self.workflow.delivery.delay.is_zero() { LOOK_FOR_RETRIES } else { POLL }
@@ -95,9 +100,10 @@ impl Dispatcher {
 
     /// Finds out whether Postgres answers again, without keeping a slot for it.
     fn ask_postgres(&self) {
+        let held = self.held_lanes();
         let (database, id, messages) = (self.shared.database.clone(), self.workflow.id.clone(), self.messages.clone());
         tokio::spawn(async move {
-            if let Ok(next_due) = claim::next_due(&database, &id).await {
+            if let Ok(next_due) = claim::next_due(&database, &id, held.as_deref()).await {
                 let found = Claimed { retries: Vec::new(), put_away: PutAway::default(), next_due };
                 let _ = messages.send(Message::Retries { slots: 0, found: Some(found) });
             }

@@ -39,7 +39,13 @@ impl Slots {
         if crate::mutant!("retries-starve") {
             return self.free().saturating_sub(kept_for_firsts);
         }
-        self.free().min(self.concurrency.saturating_sub(kept_for_firsts + self.retries_in_flight))
+        let slots = self.free().min(self.concurrency.saturating_sub(kept_for_firsts + self.retries_in_flight));
+        // Where the rate is what there is too little of, it is shared too; a single request is made in turns.
+        match self.allowed.saturating_sub(self.reserved) {
+            tokens if kept_for_firsts == 0 || tokens >= self.concurrency => slots,
+            1 => slots.min(usize::from(self.first_went)),
+            tokens => slots.min(tokens - tokens.div_ceil(4).min(tokens)),
+        }
     }
 
     /// Whether a first attempt may start while retries wait. With one slot they take turns.
@@ -113,6 +119,23 @@ mod tests {
         };
         assert!(!slots(true).first_may_start() && slots(false).first_may_start());
         assert_eq!(slots(true).for_retries(slots(true).kept()), 1);
+    }
+
+    #[test]
+    fn a_rate_is_shared_too_while_both_wait() {
+        let slots = |allowed, first_went| Slots {
+            concurrency: 64,
+            share: 64,
+            in_flight: 0,
+            retries_in_flight: 0,
+            unsettled: 0,
+            reserved: 0,
+            first_went,
+            allowed,
+        };
+        assert_eq!(slots(8, true).for_retries(16), 6);
+        assert_eq!((slots(1, true).for_retries(16), slots(1, false).for_retries(16)), (1, 0), "in turns");
+        assert_eq!(slots(8, true).for_retries(0), 8, "no first attempt waits");
     }
 
     #[test]

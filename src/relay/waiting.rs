@@ -4,15 +4,17 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::dispatcher::{Dispatcher, MOST_BYTES_AHEAD, Message};
+use super::dispatcher::{Dispatcher, Message};
 use super::window::Window;
 use crate::event::CursorId;
 use crate::observe::chain;
-use crate::outbox::claim::{self, Claim};
+use crate::outbox::claim::{self, Claim, Spread};
 use crate::outbox::{self, Database};
 
 /// How many waiting events one claim reads.
 const RANGE_EVENTS: usize = 1_000;
+/// A claim of so many bytes ends after its first record.
+const ONE_RECORD: i64 = 1;
 /// More than one record can make.
 const WIDEST_RANGE: usize = 20_000;
 
@@ -23,29 +25,32 @@ impl Dispatcher {
             return;
         }
         let only_what_starts = self.workflow.delivery.in_doubt.claims_only_what_starts();
+        let ordered = self.workflow.delivery.ordering.is_some();
         let (events, bytes) = self.ahead();
-        let bytes = MOST_BYTES_AHEAD.saturating_sub(bytes);
+        let most_bytes = self.shared.budget.bytes();
+        let bytes = most_bytes.saturating_sub(bytes);
         let mut room = match only_what_starts {
             // Events whose lane is busy are claimed and wait.
             true => self.slots().free().saturating_sub(self.queued()).min(self.most_ahead().saturating_sub(events)),
             false => self.most_ahead().saturating_sub(events),
         };
         // Few large claims: planning one costs as much as reading hundreds of rows.
-        if !only_what_starts && (room < self.most_ahead() / 2 || bytes < MOST_BYTES_AHEAD / 2) {
+        if !only_what_starts && (room < self.most_ahead() / 2 || bytes < most_bytes / 2) {
             return;
         }
-        let sure = self.slots().kept().max(1);
+        let sure = self.sure();
         let bytes = i64::try_from(bytes / self.windows.len().max(1)).expect("memory is small");
         let mut windows: Vec<&mut Window> = self.windows.values_mut().filter(|window| window.may_claim()).collect();
         windows.sort_by_key(|window| window.claimed_at);
         for window in windows {
             // Whoever waited longest gets the room that its next record needs before anybody else gets any.
-            if room == 0 || (only_what_starts && room < window.claim_limit) {
+            let least = if only_what_starts { window.claim_limit.min(sure) } else { window.claim_limit };
+            if room == 0 || (only_what_starts && room < least) {
                 return;
             }
             window.claiming = true;
             window.claimed_at = Instant::now();
-            let limit = room.min(RANGE_EVENTS).max(window.claim_limit);
+            let limit = room.min(RANGE_EVENTS).max(least);
             room = room.saturating_sub(limit);
             // A claim leaves out its last record when that may be cut, so one more is asked for than may start.
             let (slots, limit) = if only_what_starts { (limit, limit + 1) } else { (0, limit) };
@@ -57,7 +62,7 @@ impl Dispatcher {
             tokio::spawn(async move {
                 let mut claim = claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await;
                 if only_what_starts && slots >= sure && matches!(claim, Ok(Claim::TooNarrow)) {
-                    claim = spread(&database, (cursor, epoch), claimed_to, &id).await;
+                    claim = spread(&database, (cursor, epoch), claimed_to, ordered).await;
                 }
                 let claim = claim.map_err(|error| {
                     warn!(workflow = %id, error = %chain(&error), "claiming waiting events failed");
@@ -67,6 +72,11 @@ impl Dispatcher {
         }
     }
 
+    /// Requests that first attempts are sure to get together, sooner or later.
+    fn sure(&self) -> usize {
+        self.slots().kept().min(self.rate.most()).max(1)
+    }
+
     /// Claimed events that no request was made for yet.
     pub(super) fn queued(&self) -> usize {
         self.windows.values().map(Window::queued).sum()
@@ -74,7 +84,7 @@ impl Dispatcher {
 
     pub(super) fn claimed(&mut self, cursor: CursorId, epoch: i64, claim: Option<Claim>) {
         let only_what_starts = self.workflow.delivery.in_doubt.claims_only_what_starts();
-        let sure = self.slots().kept().max(1);
+        let sure = self.sure();
         let Some(window) = self.windows.get_mut(&cursor).filter(|window| window.epoch == epoch) else { return };
         window.claiming = false;
         match claim {
@@ -106,13 +116,12 @@ impl Dispatcher {
     }
 }
 
-/// The next record has more events than may start together: each is leased by itself.
-async fn spread(
-    database: &Database,
-    held: (CursorId, i64),
-    claimed_to: i64,
-    workflow: &str,
-) -> Result<Claim, outbox::Error> {
-    let moved = claim::spread(database, held, claimed_to, workflow).await?;
-    Ok(moved.map_or(Claim::Astray, |claimed_to| Claim::Range { claimed_to, events: Vec::new() }))
+/// The next record has more events than may start together: each is leased by itself; or, where they keep order among
+/// themselves, all are claimed, because only the first can be sent.
+async fn spread(database: &Database, held: (CursorId, i64), from: i64, ordered: bool) -> Result<Claim, outbox::Error> {
+    match claim::spread(database, held, from, ordered).await? {
+        Spread::Done { claimed_to } => Ok(Claim::Range { claimed_to, events: Vec::new() }),
+        Spread::InLane => claim::waiting(database, held, from, WIDEST_RANGE as i64, ONE_RECORD).await,
+        Spread::Astray => Ok(Claim::Astray),
+    }
 }

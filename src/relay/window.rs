@@ -39,6 +39,8 @@ pub struct Window {
     /// Events whose lane has become free: next of all.
     ready: VecDeque<Event>,
     lanes: Lanes,
+    /// Whether order is kept: else an event's lane says nothing.
+    ordered: bool,
     /// Events that are to be stored behind others of their lane.
     behind: Vec<Event>,
     /// Hand-offs that came before the claim that precedes them.
@@ -73,7 +75,8 @@ impl Window {
             claimed_to: delivery.claimed_to,
             queue: VecDeque::new(),
             ready: VecDeque::new(),
-            lanes: Lanes::new(&delivery.lanes),
+            lanes: Lanes::new(delivery.lanes.as_deref().unwrap_or_default()),
+            ordered: delivery.lanes.is_some(),
             behind: Vec::new(),
             early: Vec::new(),
             open: BTreeMap::new(),
@@ -158,6 +161,9 @@ impl Window {
         loop {
             let event = self.queue.pop_front()?;
             self.last_started = Some(event.place.offset);
+            if !self.ordered {
+                return Some(event);
+            }
             match self.lanes.enter(event) {
                 Turn::Starts(event) => return Some(event),
                 Turn::Waits => {}
@@ -172,9 +178,9 @@ impl Window {
     }
 
     /// A first attempt of the lane is over for good. Answers whether what is stored of the lane comes next.
-    pub fn lane_ended(&mut self, lane: Lane, now: Instant) -> bool {
+    pub fn lane_ended(&mut self, lane: Lane, now: Instant, may_start: bool) -> bool {
         match self.lanes.ended(lane) {
-            Next::Starts(event) if self.releasing => {
+            Next::Starts(event) if self.releasing || !may_start => {
                 let behind = self.lanes.defer(event, now);
                 self.behind.extend(behind);
                 false
@@ -185,6 +191,19 @@ impl Window {
             }
             Next::Stored => true,
             Next::Nothing => false,
+        }
+    }
+
+    /// Something of the lane was stored without this having been told.
+    pub fn learn_lane(&mut self, lane: Lane, now: Instant) {
+        self.behind.extend(self.lanes.learn(lane, now));
+    }
+
+    /// Events whose turn it is and that do not start now are stored, so that they do not seem to have been sent.
+    pub fn shelve(&mut self, now: Instant) {
+        for event in std::mem::take(&mut self.ready) {
+            let behind = self.lanes.defer(event, now);
+            self.behind.extend(behind);
         }
     }
 
@@ -243,11 +262,7 @@ impl Window {
             self.events -= early.events.len();
             self.bytes -= early.events.iter().map(|event| event.body.len()).sum::<usize>();
         }
-        let now = Instant::now();
-        for event in std::mem::take(&mut self.ready) {
-            let behind = self.lanes.defer(event, now);
-            self.behind.extend(behind);
-        }
+        self.shelve(Instant::now());
         let keep = self.queue.iter().take_while(|event| Some(event.place.offset) == self.last_started).count();
         let dropped = self.queue.split_off(keep);
         if let Some(first) = dropped.front() {

@@ -5,23 +5,43 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tokio::sync::broadcast;
 use tracing::debug;
 
 use super::Followed;
+use super::follow::{LOOK_EVERY, Roster};
 use crate::event::ProcessId;
 use crate::observe::chain;
 use crate::outbox::fleet::{self, Census};
 use crate::outbox::{Database, notify};
 
-pub(super) use crate::outbox::fleet::KNOWN_AFTER;
-
 /// What is known of the other processes, per workflow.
 #[derive(Default)]
-pub(super) struct Fleet(HashMap<Arc<str>, Census>);
+struct Fleet(HashMap<Arc<str>, Census>);
+
+/// Says so every second, and at once after a notice. A task of its own: however long the gauges take, the others are not to think
+/// that this process is gone. Runs until it is dropped.
+pub async fn beat_forever(
+    database: Database,
+    process: ProcessId,
+    mut roster: Roster,
+    mut heard: broadcast::Receiver<String>,
+) {
+    let mut fleet = Fleet::default();
+    loop {
+        let followed = roster.borrow_and_update().clone();
+        let is_settled = fleet.look(&database, process, &followed).await;
+        tokio::select! {
+            () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { fleet::KNOWN_AFTER }) => {}
+            _ = heard.recv() => {}
+            Ok(()) = roster.changed() => {}
+        }
+    }
+}
 
 impl Fleet {
     /// Says that this process is there, and looks who else is. Answers whether every share is known.
-    pub async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> bool {
+    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> bool {
         let configured = followed.iter().filter(|one| !one.is_left);
         let ids: Vec<&str> = configured.map(|one| &*one.workflow.id).collect();
         let others = match fleet::beat(database, process, &ids).await {

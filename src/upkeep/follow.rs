@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, mpsc, watch};
 use tracing::{debug, warn};
 
-use super::fleet::Fleet;
 use super::left::{Drains, Left};
 use crate::config::Workflow;
-use crate::event::{ProcessId, Standing, WorkflowState};
+use crate::event::{Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::gauges::{self, Figures};
@@ -36,7 +35,6 @@ pub type Roster = watch::Receiver<Vec<Arc<Followed>>>;
 /// Follows until it is dropped. States are read at once after a notice too.
 pub struct Follow {
     pub database: Database,
-    pub process: ProcessId,
     pub roster: Roster,
     pub metrics: Arc<Metrics>,
     pub heard: broadcast::Receiver<String>,
@@ -47,7 +45,6 @@ pub struct Follow {
 impl Follow {
     pub async fn run(mut self) {
         let mut figures_at = Instant::now();
-        let mut fleet = Fleet::default();
         let mut left = Left::default();
         let mut followed = Vec::new();
         loop {
@@ -56,7 +53,6 @@ impl Follow {
                 self.metrics.forget_state(&gone.workflow.id);
                 forget(&gone.workflow.id, &self.metrics);
             }
-            let is_settled = fleet.look(&self.database, self.process, &followed).await;
             read_states(&self.database, &followed, &self.metrics).await;
             if Instant::now() >= figures_at {
                 figures_at = Instant::now() + LOOK_EVERY;
@@ -64,7 +60,7 @@ impl Follow {
                 left.look(&self.database, &followed, &self.metrics, &self.drains).await;
             }
             tokio::select! {
-                () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { super::fleet::KNOWN_AFTER }) => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
                 _ = self.heard.recv() => {}
                 Ok(()) = self.roster.changed() => {}
             }
@@ -80,6 +76,10 @@ async fn read_states(database: &Database, followed: &[Arc<Followed>], metrics: &
                 let Some(standing) = states.get(&*one.workflow.id).copied() else { continue };
                 // Sent even when it is the same: a stage may have changed its own mind meanwhile.
                 one.state.send_replace(standing);
+                if one.is_left {
+                    // Shown as removed.
+                    continue;
+                }
                 let shown = standing.shown();
                 let paused = one.workflow.paused && shown == WorkflowState::Running;
                 metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });

@@ -59,7 +59,8 @@ impl Left {
 
     fn configuration(&mut self, one: &left::LeftWorkflow) -> Option<Arc<Workflow>> {
         match config::stored(&one.document) {
-            Ok(workflow) => Some(Arc::new(workflow)),
+            // Whoever asks for the rest to be delivered does not mean the pause that it was removed with.
+            Ok(workflow) => Some(Arc::new(Workflow { paused: false, ..workflow })),
             Err(problems) => {
                 if self.refused.insert(one.id.clone()) {
                     error!(workflow = one.id, "its stored configuration cannot be used here:\n{problems}");

@@ -17,6 +17,7 @@ use crate::observe::chain;
 use crate::outbox::append::Holding;
 use crate::outbox::{Database, direct, notify, workflow};
 
+pub use fleet::beat_forever;
 pub use follow::Followed;
 pub use left::Drains;
 

@@ -192,7 +192,7 @@ fn keys_of_later_work_warn_with_their_position() {
 fn a_run_refuses_what_it_cannot_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.yaml");
-    let yaml = workflow("").replace("exactly-once}", "exactly-once, delay: 5s}");
+    let yaml = workflow("").replace("exactly-once}", "exactly-once, ordering: key, delay: 5s}");
     std::fs::write(&path, format!("postgres: {{url: \"postgresql://u@localhost/db\"}}\n{yaml}")).unwrap();
     let output = oncebox(&["run"], &path);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

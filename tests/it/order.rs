@@ -160,3 +160,82 @@ async fn the_ordering_key_may_be_a_field_and_null_keeps_no_order() {
     assert_eq!(database.count("select count(*) from oncebox.outbox where lane is null").await, 0);
     drop(relay);
 }
+
+/// The events of one record, `count` of them, of one key.
+fn send_many(topic: &Topic, key: &str, n: u32, count: u32) {
+    let value = format!(r#"{{"key":"{key}","n":{n},"count":{count}}}"#);
+    topic.send_raw(None, Some(key.as_bytes()), Some(value.as_bytes()), None);
+}
+
+#[tokio::test]
+async fn a_record_with_more_events_than_may_start_keeps_their_order_at_most_once() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = config(&topic, &database, &receiver);
+    config.guarantee = "at-most-once";
+    config.delivery = "concurrency: 1\n      ordering: key".to_owned();
+    config.extra = "transform: '.key as $k | .n as $n | range(.count) | {key: $k, n: ($n + .)}'".to_owned();
+    let relay = Relay::start(&config);
+    for n in 0..10 {
+        send_many(&topic, "a", 5 * n, 5);
+        send_many(&topic, "b", 5 * n, 5);
+    }
+    topic.flush();
+    eventually("all arrive", PATIENCE, async || (receiver.applied() == 100).then_some(())).await;
+    in_order(&receiver, &[]);
+    assert_eq!(receiver.seen().len(), 100, "each once");
+    drop(relay);
+}
+
+#[tokio::test]
+async fn what_waited_for_its_turn_goes_when_order_is_no_longer_kept() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|seen| match step(seen) {
+        (key, 0) if key == "k0" => Answer::status(422),
+        _ => Answer::Process,
+    })
+    .await;
+    let mut config = config(&topic, &database, &receiver);
+    let mut relay = Relay::start(&config);
+    send(&topic, 2, 0..5);
+    eventually("one key goes on", PATIENCE, async || (receiver.applied() == 5).then_some(())).await;
+    let waiting = "select count(*) from oncebox.retry where held = 'order'";
+    eventually("the other waits", PATIENCE, async || (database.count(waiting).await == 4).then_some(())).await;
+    assert_eq!(relay.stop().await, Some(0));
+    config.delivery = config.delivery.replace("ordering: key", "ordering: none");
+    let relay = Relay::start(&config);
+    eventually("it goes on", PATIENCE, async || (receiver.applied() == 9).then_some(())).await;
+    drop(relay);
+}
+
+#[tokio::test]
+async fn replayed_events_of_a_key_go_out_in_order_too() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let mended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_mended = std::sync::Arc::clone(&mended);
+    let receiver = TestReceiver::deciding(move |seen| match step(seen) {
+        (_, 2..6) if !is_mended.load(std::sync::atomic::Ordering::Acquire) => Answer::status(422),
+        // So that several would be under way at once, if they could be.
+        (_, 2..6) => Answer::After(std::time::Duration::from_millis(200), Box::new(Answer::Process)),
+        _ => Answer::Process,
+    })
+    .await;
+    let mut config = config(&topic, &database, &receiver);
+    config.delivery.push_str("\n      onKeyFailure: continue");
+    let relay = Relay::start(&config);
+    send(&topic, 1, 0..10);
+    let dead = "select count(*) from oncebox.dead_letter";
+    eventually("four are dead", PATIENCE, async || (database.count(dead).await == 4).then_some(())).await;
+    eventually("the others arrive", PATIENCE, async || (receiver.applied() == 6).then_some(())).await;
+    mended.store(true, std::sync::atomic::Ordering::Release);
+    let before = receiver.seen().len();
+    let listed = oncebox(&["dead-letters", "list", "--json"], &relay.config_path());
+    let letters: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");
+    for letter in letters {
+        let replayed =
+            oncebox(&["dead-letters", "replay", letter["id"].as_str().expect("an id")], &relay.config_path());
+        assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    }
+    eventually("all arrive", PATIENCE, async || (receiver.applied() == 10).then_some(())).await;
+    let again: Vec<u64> = receiver.seen()[before..].iter().map(|seen| step(seen).1).collect();
+    assert!(again.len() == 4, "each once: {again:?}");
+}

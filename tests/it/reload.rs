@@ -52,6 +52,8 @@ async fn reloads_under_load_lose_nothing_and_repeat_nothing() {
         let wanted = sent as usize - 200;
         eventually("work is under way", PATIENCE, async || (receiver.applied() > wanted).then_some(())).await;
         config.endpoint = format!("headers: {{x-turn: \"{turn}\"}}");
+        // The metric that shows labels gets another set of names.
+        config.extra = format!("labels: {{turn_{turn}: x}}{}", another(&topic, &beside, "beside"));
         write(&config, &relay);
         if turn % 2 == 0 {
             // Else the change of the file is noticed.
@@ -76,6 +78,33 @@ async fn reloads_under_load_lose_nothing_and_repeat_nothing() {
     let seen = receiver.seen();
     let turn = seen.last().and_then(|last| last.headers.iter().find(|(name, _)| name == "x-turn"));
     assert_eq!(turn.map(|(_, turn)| turn.clone()), Some(reloads.to_string()), "sent as the last configuration says");
+}
+
+#[tokio::test]
+async fn a_rename_under_load_loses_nothing_and_repeats_nothing() {
+    let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|seen| match seen.attempt {
+        // Failures on their way when the name changes.
+        1 if seen.key.bytes().map(u32::from).sum::<u32>() % 5 == 0 => Answer::status(503),
+        _ => Answer::After(std::time::Duration::from_millis(3), Box::new(Answer::Process)),
+    })
+    .await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("15s", "30s");
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    topic.send_orders(0..600);
+    eventually("work is under way", PATIENCE, async || (receiver.applied() > 100).then_some(())).await;
+    config.workflow = "renamed".to_owned();
+    config.extra = "formerId: orders".to_owned();
+    write(&config, &relay);
+    relay.signal(HANGUP);
+    reloaded(&relay, "applied", 1.0).await;
+    topic.send_orders(600..700);
+    eventually("all arrive", PATIENCE, async || (receiver.applied() == 700).then_some(())).await;
+    assert_eq!(database.count("select count(*) from oncebox.retry where workflow = 'orders'").await, 0);
+    let first_attempts = receiver.seen().iter().filter(|seen| seen.attempt == 1).count();
+    assert_eq!(first_attempts, 700, "no request twice");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ fn window() -> Window {
         in_doubt: 0,
         timeline: "00000001".into(),
         failover: None,
-        lanes: Vec::new(),
+        lanes: None,
     })
 }
 
