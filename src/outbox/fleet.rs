@@ -8,7 +8,7 @@ use super::{Database, Error, Purpose};
 use crate::event::ProcessId;
 
 /// A process that was silent for this long counts as gone.
-const GONE_AFTER: Duration = Duration::from_secs(10);
+const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// The other processes.
 #[derive(Debug, Default)]

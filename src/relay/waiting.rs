@@ -34,7 +34,12 @@ impl Dispatcher {
             true => self.slots().free().saturating_sub(self.queued()).min(self.most_ahead().saturating_sub(events)),
             false => self.most_ahead().saturating_sub(events),
         };
-        // Few large claims: planning one costs as much as reading hundreds of rows.
+        // Few large claims: planning one costs as much as reading hundreds of rows. While others are on their way, a quarter of
+        // what may start is waited for.
+        let worth_it = (self.share() / 4).min(self.rate.most()).max(1);
+        if only_what_starts && room < worth_it && self.unsettled > 0 {
+            return;
+        }
         if !only_what_starts && (room < self.most_ahead() / 2 || bytes < most_bytes / 2) {
             return;
         }
