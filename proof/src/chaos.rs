@@ -37,7 +37,7 @@ pub struct Flags {
     /// How often the whole list of faults comes.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Records to produce; 45,000 for a full round, 5,000 for a short one. Each makes about five events.
+    /// Records to produce; 36,000 for a full round, 4,000 for a short one. Each makes about five events.
     #[arg(long)]
     events: Option<u64>,
     /// The standby is synchronous: a failover loses nothing, and at-most-once has no exception.
@@ -67,7 +67,7 @@ fn flows() -> Vec<Flow> {
     };
     vec![
         flow("orders-keyed", "exactly-once", OUTBOX, "keyed", 32),
-        flow("orders-bare", "at-least-once", OUTBOX, "none", 16),
+        flow("orders-bare", "at-least-once", OUTBOX, "none", 32),
         flow("orders-once", AT_MOST_ONCE, OUTBOX, "keyed", 64),
         flow(ORDERED, "exactly-once", OUTBOX, "keyed", 32),
         flow("orders-direct", "idempotent-keys", "generated-keys", "keyed", 16),
@@ -79,8 +79,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
     let (mut world, mut meta) = start(flags, &folder).await?;
-    let events = flags.events.unwrap_or(if flags.short { 5_000 } else { 45_000 * u64::from(flags.rounds) });
-    let rate = if flags.short { 100 } else { 140 };
+    let events = flags.events.unwrap_or(if flags.short { 4_000 } else { 36_000 * u64::from(flags.rounds) });
+    let rate = if flags.short { 80 } else { 112 };
     let plan = load::Plan { topic: TOPIC.to_owned(), events, rate, seed: flags.seed };
     let mut load = Load::start(&world.settings.brokers, &folder.join("produced.jsonl"), plan)?;
     let steps = plan::plan(flags.seed, flags.short, flags.rounds);

@@ -23,7 +23,8 @@ with waiting as (
 ),
 let_go as (
     update oncebox.retry as r
-       set state = 'available', held = null, due = clock_timestamp()
+       set state = case when r.due > clock_timestamp() then 'scheduled' else 'available' end, held = null,
+           due = greatest(r.due, clock_timestamp())
      where r.cursor = $1 and r.lane is not null and r.held = 'order'
 ),
 freed as (

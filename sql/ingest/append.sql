@@ -15,7 +15,8 @@
 -- this process holds the delivery epoch, which is checked on the same locked row. Index: primary key.
 -- An event whose fingerprint was seen is suppressed: not stored, noted in the ledger, and named in the answer. Two appends
 -- with one fingerprint wait for each other on its row; rows are taken in order. The same place read again is no repeat.
--- An event that is not due yet goes to retry at once and is named too. A record's time in the future counts as now.
+-- An event that is not due yet goes to retry at once and is named too; where order is kept, each event of a workflow with a
+-- delay does, to wait for its turn. A record's time in the future counts as now.
 with durable as (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
@@ -69,7 +70,7 @@ events as materialized (
                      and fresh.event_index = e.event_index
 ),
 sorted as materialized (
-    select e.*, e.due is not null and e.due > clock_timestamp() as delayed from events as e
+    select e.*, e.due is not null and (e.lane is not null or e.due > clock_timestamp()) as delayed from events as e
 ),
 stored as (
     insert into oncebox.outbox
@@ -85,10 +86,11 @@ stored as (
 scheduled as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
-            stopped, event_at)
-    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, moved.workflow, 'scheduled', 0, 0, 0,
-           e.due, false, (select w.stopped from oncebox.workflow as w where w.id = moved.workflow),
-           coalesce(to_timestamp(e.source_at / 1000.0), clock_timestamp())
+            stopped, event_at, lane, held)
+    select e.cursor, e.record_offset, e.event_index, moved.generation, durable.day, moved.workflow,
+           case when e.lane is null then 'scheduled' else 'pending' end, 0, 0, 0, e.due, false, (select w.stopped from oncebox.workflow as w where w.id = moved.workflow),
+           coalesce(to_timestamp(e.source_at / 1000.0), clock_timestamp()), e.lane,
+           case when e.lane is not null then 'order' end
       from sorted as e
       join moved on moved.id = e.cursor
      cross join durable

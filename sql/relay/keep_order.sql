@@ -7,7 +7,8 @@ with noted as (
 ),
 freed as (
     update oncebox.retry as r
-       set state = 'available', held = null, due = clock_timestamp()
+       set state = case when r.due > clock_timestamp() then 'scheduled' else 'available' end, held = null,
+           due = greatest(r.due, clock_timestamp())
      where r.cursor = $1 and r.lane is not null and r.held = 'order' and not $2
 )
 select distinct r.lane from oncebox.retry as r where $2 and r.cursor = $1 and r.lane is not null

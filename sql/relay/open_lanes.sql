@@ -3,7 +3,7 @@
 -- $4 process. Index: retry_lane, dead_letter_blocks, primary keys.
 -- Only for whoever holds the delivery, on the server that it was taken from: to anybody else a lane is busy. The first
 -- that waits is released when it is the first of all that are stored and no dead letter keeps the lane shut. A first that is done
--- already (a late answer) goes.
+-- already (a late answer) goes. One with a delay is not due before its time.
 with asked as materialized (
     select l.cursor, l.lane, d.cursor is not null as mine
       from unnest($1, $2, $3) as l (cursor, lane, epoch)
@@ -34,7 +34,8 @@ cleared as (
 ),
 opened as (
     update oncebox.retry as r
-       set state = 'available', held = null, due = clock_timestamp()
+       set state = case when r.due > clock_timestamp() then 'scheduled' else 'available' end, held = null,
+           due = greatest(r.due, clock_timestamp())
       from first as f
      where r.cursor = f.cursor and r.record_offset = f.record_offset and r.event_index = f.event_index
        and r.generation = f.generation and f.mine and not f.over

@@ -6,7 +6,7 @@
 use super::check::Report;
 use super::problem::Problem;
 use super::raw::RawConfig;
-use super::raw_workflow::{Encoding, Ordering, RawWorkflow};
+use super::raw_workflow::{Encoding, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
@@ -36,13 +36,7 @@ pub fn is_built(pointer: &str) -> bool {
 fn table(raw: &RawWorkflow) -> Vec<(bool, &'static str, &'static str)> {
     let delivery = &raw.delivery;
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
-    let delayed = delivery.delay.is_some_and(|delay| !delay.0.is_zero());
-    let ordered = matches!(delivery.ordering, Some(Ordering::Key));
-    vec![
-        (encoding, "/source/encoding", "this encoding"),
-        (delivery.unique.is_some(), "/delivery/unique", "unique"),
-        (delayed && ordered, "/delivery/delay", "delay together with `ordering: key`"),
-    ]
+    vec![(encoding, "/source/encoding", "this encoding"), (delivery.unique.is_some(), "/delivery/unique", "unique")]
 }
 
 fn collect(found: &[(bool, &str, &str)], prefix: &str, report: &mut Report<'_>) -> Vec<Problem> {

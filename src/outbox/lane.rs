@@ -62,10 +62,17 @@ pub async fn open(database: &Database, process: ProcessId, lanes: &[HeldLane]) -
     Ok(Looked { busy, let_go: rows.iter().any(|row| row.get::<_, i64>("opened") > 0) })
 }
 
-/// Lanes of these cursors into which an operator has put something back.
-pub async fn replayed(database: &Database, cursors: &[CursorId]) -> Result<Vec<(CursorId, Lane)>, Error> {
+/// Lanes of these cursors into which something was put beside the delivery: by an operator, or, with a delay, as it was stored.
+pub async fn put_beside(
+    database: &Database,
+    cursors: &[CursorId],
+    has_delay: bool,
+) -> Result<Vec<(CursorId, Lane)>, Error> {
     let cursors: Vec<i64> = cursors.iter().map(|cursor| cursor.0).collect();
-    let file = include_str!("../../sql/relay/replayed_lanes.sql");
+    let file = match has_delay {
+        true => include_str!("../../sql/relay/waiting_lanes.sql"),
+        false => include_str!("../../sql/relay/replayed_lanes.sql"),
+    };
     let rows = database.query(Purpose::Claim, file, &[int8s(&cursors)]).await?;
     Ok(rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect())
 }

@@ -78,17 +78,18 @@ impl Dispatcher {
         shelved.into_iter().for_each(|(behind, epoch)| self.put_behind(behind, epoch));
     }
 
-    /// Finds lanes into which an operator has put something back.
+    /// Finds lanes into which something was put beside this: by an operator, or, with a delay, as it was stored.
     pub(super) fn learn_lanes(&mut self, now: Instant) {
         if self.workflow.delivery.ordering.is_none() || now < self.next_learn_at || self.windows.is_empty() {
             return;
         }
-        self.next_learn_at = now + LEARN_EVERY;
+        let has_delay = !self.workflow.delivery.delay.is_zero();
+        self.next_learn_at = now + if has_delay { LOOK_EVERY } else { LEARN_EVERY };
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
         let (database, messages) = (self.shared.database.clone(), self.messages.clone());
         tokio::spawn(async move {
             // Asked again soon enough.
-            let found = lane::replayed(&database, &held).await.unwrap_or_default();
+            let found = lane::put_beside(&database, &held, has_delay).await.unwrap_or_default();
             let _ = messages.send(Message::LanesReplayed(found));
         });
     }

@@ -183,16 +183,16 @@ fn a_workflow_overrides_a_default_in_another_spelling() {
 
 #[test]
 fn keys_of_later_work_warn_with_their_position() {
-    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, ordering: key, delay: 5s}"));
+    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, unique: {}}"));
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("c.yaml:5:63: delay together with `ordering: key`: not supported yet"), "{text}");
+    assert!(text.contains("unique: not supported yet") && text.contains("c.yaml:5:"), "{text}");
 }
 
 #[test]
 fn a_run_refuses_what_it_cannot_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.yaml");
-    let yaml = workflow("").replace("exactly-once}", "exactly-once, ordering: key, delay: 5s}");
+    let yaml = workflow("").replace("exactly-once}", "exactly-once, unique: {}}");
     std::fs::write(&path, format!("postgres: {{url: \"postgresql://u@localhost/db\"}}\n{yaml}")).unwrap();
     let output = oncebox(&["run"], &path);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

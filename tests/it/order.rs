@@ -239,3 +239,23 @@ async fn replayed_events_of_a_key_go_out_in_order_too() {
     let again: Vec<u64> = receiver.seen()[before..].iter().map(|seen| step(seen).1).collect();
     assert!(again.len() == 4, "each once: {again:?}");
 }
+
+#[tokio::test]
+async fn a_delay_keeps_the_order_too() {
+    let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(flaky).await;
+    let mut config = config(&topic, &database, &receiver);
+    config.delivery.push_str("\n      delay: 2s");
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    let began = std::time::Instant::now();
+    send(&topic, 5, 0..10);
+    let waiting = "select count(*) from oncebox.retry where state in ('pending', 'scheduled')";
+    eventually("all wait", PATIENCE, async || (database.count(waiting).await == 50).then_some(())).await;
+    assert!(receiver.seen().is_empty() || began.elapsed() >= std::time::Duration::from_secs(2), "not before its time");
+    relay.kill();
+    let relay = Relay::start(&config);
+    eventually("all arrive", PATIENCE, async || (receiver.applied() == 50).then_some(())).await;
+    in_order(&receiver, &[]);
+    drop(relay);
+}
