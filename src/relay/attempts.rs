@@ -52,7 +52,9 @@ impl Dispatcher {
     }
 
     pub(super) fn first_may_start(&self) -> bool {
-        let retries_wait = self.reserved > 0 || self.next_retry_at <= Instant::now();
+        // Retries that may not be leased now wait for nothing that a first attempt has.
+        let are_due = self.next_retry_at <= Instant::now() && self.slots_for_retries() > 0;
+        let retries_wait = self.reserved > 0 || are_due;
         !retries_wait || !self.may_send() || self.slots().first_may_start()
     }
 

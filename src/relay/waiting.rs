@@ -65,6 +65,7 @@ impl Dispatcher {
             let (database, messages, id) =
                 (self.shared.database.clone(), self.messages.clone(), self.workflow.id.clone());
             tokio::spawn(async move {
+                crate::failpoint!("claim.waiting");
                 let mut claim = claim::waiting(&database, (cursor, epoch), claimed_to, limit, bytes).await;
                 if only_what_starts && slots >= sure && matches!(claim, Ok(Claim::TooNarrow)) {
                     claim = spread(&database, (cursor, epoch), claimed_to, ordered).await;

@@ -173,3 +173,22 @@ async fn a_record_with_more_events_than_may_start_together_sends_each_once() {
     assert!(in_doubt <= 2 * CONCURRENCY, "{in_doubt} in doubt, more than were under way");
     drop(relay);
 }
+
+/// While it is to be seen whether the endpoint lives there is one slot, and a claim may take longer than retries are left alone.
+#[tokio::test]
+async fn a_slow_claim_while_the_circuit_is_half_open_does_not_wait_for_itself() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let requests = std::sync::atomic::AtomicUsize::new(0);
+    let receiver = TestReceiver::deciding(move |_| {
+        let number = requests.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if number < 12 { Answer::status(503) } else { Answer::Process }
+    })
+    .await;
+    let mut config = config(&topic, &database, &receiver);
+    config.circuit = "{failures: 2, openFor: 300ms}";
+    let relay = Relay::start_with(&config, "claim.waiting=sleep(1300)");
+    topic.send_orders(0..20);
+    everything_ends(&database, 20).await;
+    assert_eq!(receiver.seen().len(), 20, "each once");
+    drop(relay);
+}
