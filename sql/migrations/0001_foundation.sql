@@ -269,6 +269,7 @@ create index retry_due on oncebox.retry (workflow, due) where state <> 'pending'
 create index retry_state on oncebox.retry (workflow, state);
 create index retry_age on oncebox.retry (workflow, event_at);
 create index retry_replayed on oncebox.retry (cursor, lane) where lane is not null and generation % 1000 > 0;
+create index retry_let_go on oncebox.retry (cursor, lane) where lane is not null and state <> 'pending';
 create index retry_lane on oncebox.retry (cursor, lane, record_offset, event_index, generation) where lane is not null;
 
 -- Events of the direct path that are stored because an attempt failed: not to be sent again by whoever reads on.

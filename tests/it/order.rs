@@ -207,7 +207,8 @@ async fn what_waited_for_its_turn_goes_when_order_is_no_longer_kept() {
     drop(relay);
 }
 
-#[tokio::test]
+/// The receiver answers while the command line is at work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replayed_events_of_a_key_go_out_in_order_too() {
     let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
     let mended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -221,6 +222,8 @@ async fn replayed_events_of_a_key_go_out_in_order_too() {
     .await;
     let mut config = config(&topic, &database, &receiver);
     config.delivery.push_str("\n      onKeyFailure: continue");
+    // A slow machine is no reason for a second request.
+    (config.timeout, config.lease) = ("15s", "30s");
     let relay = Relay::start(&config);
     send(&topic, 1, 0..10);
     let dead = "select count(*) from oncebox.dead_letter";
@@ -228,6 +231,7 @@ async fn replayed_events_of_a_key_go_out_in_order_too() {
     eventually("the others arrive", PATIENCE, async || (receiver.applied() == 6).then_some(())).await;
     mended.store(true, std::sync::atomic::Ordering::Release);
     let before = receiver.seen().len();
+    assert!(oncebox(&["pause", "orders"], &relay.config_path()).status.success());
     let listed = oncebox(&["dead-letters", "list", "--json"], &relay.config_path());
     let letters: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");
     for letter in letters {
@@ -235,9 +239,11 @@ async fn replayed_events_of_a_key_go_out_in_order_too() {
             oncebox(&["dead-letters", "replay", letter["id"].as_str().expect("an id")], &relay.config_path());
         assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     }
+    assert!(oncebox(&["resume", "orders"], &relay.config_path()).status.success());
     eventually("all arrive", PATIENCE, async || (receiver.applied() == 10).then_some(())).await;
     let again: Vec<u64> = receiver.seen()[before..].iter().map(|seen| step(seen).1).collect();
-    assert!(again.len() == 4, "each once: {again:?}");
+    // Whichever was replayed first, the last of them, may have had its turn before the others were there: those go in order.
+    assert!(again.len() == 4 && again[1..].is_sorted(), "each once, in order: {again:?}");
 }
 
 #[tokio::test]
