@@ -69,11 +69,12 @@ impl Watch {
     }
 
     fn look_at(&self, client: &mut Client, backlog: &mut Backlog, workflow: &Arc<str>) {
+        let held = self.watched.held();
         let Some(cursors) = self.cursors(client, workflow) else {
             self.forget(workflow);
             return;
         };
-        self.watched.compare_epochs(&cursors);
+        self.watched.compare_cursors(&held, &cursors);
         let mut names: HashSet<String> = cursors.iter().map(|cursor| cursor.topic.clone()).collect();
         names.extend(self.watched.names(workflow));
         if names.is_empty() {

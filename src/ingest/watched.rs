@@ -75,12 +75,21 @@ impl Watched {
         }
     }
 
-    /// A cursor under another epoch was moved by an operator, or taken by another process: what is read is not ours.
-    pub(super) fn compare_epochs(&self, cursors: &[CursorOffset]) {
+    /// What is held at this moment, and how far each was stored.
+    pub(super) fn held(&self) -> Vec<(Arc<Holding>, i64)> {
         let holdings = self.holdings.lock().expect("no holder of this lock panics");
-        for cursor in cursors {
-            let holding = holdings.get(&cursor.id).and_then(Weak::upgrade);
-            if let Some(holding) = holding.filter(|holding| holding.epoch < cursor.owner_epoch) {
+        holdings.values().filter_map(Weak::upgrade).map(|holding| (Arc::clone(&holding), holding.stored_to())).collect()
+    }
+
+    /// A cursor under another epoch was moved by an operator, or taken by another process: what is read is not ours. One that is
+    /// behind what this process had stored is on a server that took over without its last commits: it is read again, also when
+    /// no record comes that would show it. `held` is of before the cursors were read.
+    pub(super) fn compare_cursors(&self, held: &[(Arc<Holding>, i64)], cursors: &[CursorOffset]) {
+        for (holding, stored_to) in held {
+            let Some(cursor) = cursors.iter().find(|cursor| cursor.id == holding.cursor) else { continue };
+            // Without the outbox the row is a copy, and behind.
+            let is_behind = !cursor.direct && (cursor.next_offset < *stored_to || cursor.owner_epoch < holding.epoch);
+            if holding.epoch < cursor.owner_epoch || is_behind {
                 holding.lose();
             }
         }

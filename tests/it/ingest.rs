@@ -286,3 +286,27 @@ async fn moving_back_reads_again_with_the_same_keys_and_loses_nothing_that_waite
     assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (30, 10, "operator"));
     assert_eq!(database.count("select count(*) from oncebox.audit where action = 'offsets set'").await, 1);
 }
+
+/// As after a failover that lost the last commits, with a topic that is quiet since. Deliveries know a failover by the
+/// server's timeline, which stays here: theirs is taken away instead.
+#[tokio::test]
+async fn a_cursor_that_fell_back_is_read_from_again_without_a_new_record() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    topic.send_orders(0..20);
+    let done = "select count(*) from oncebox.done";
+    eventually("all are done", PATIENCE, async || (database.count(done).await == 20).then_some(())).await;
+    database
+        .execute(
+            "begin;
+             update oncebox.cursor set next_offset = 15, claimed_to = 15, appended = 15;
+             update oncebox.delivery set settled_to = 15, completed = 15, owner = null, lease_until = null;
+             delete from oncebox.outbox where record_offset >= 15;
+             delete from oncebox.done where record_offset >= 15;
+             commit",
+        )
+        .await;
+    eventually("the rest is stored again", PATIENCE, async || (database.count(done).await == 20).then_some(())).await;
+    assert_eq!(receiver.applied(), 20, "under the same keys");
+    drop(relay);
+}
