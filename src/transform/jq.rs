@@ -10,6 +10,7 @@ use jaq_core::{Ctx, Vars, data, unwrap_valr};
 use jaq_json::{Val, read, write};
 
 use super::decode::{Decoded, Output, deeper_than};
+use super::native::Native;
 use super::{Origin, Rejection};
 use crate::config::Encoding;
 use crate::event::Record;
@@ -44,6 +45,8 @@ type Kind = data::JustLut<Val>;
 
 pub struct Program {
     filter: jaq_core::compile::Filter<jaq_core::Native<Kind>>,
+    /// The same program, where it needs no interpreter.
+    native: Option<Native>,
     uses_record: bool,
 }
 
@@ -57,6 +60,11 @@ pub struct Limits {
 
 impl Program {
     pub fn compile(text: &str) -> Result<Self, String> {
+        Ok(Self { native: Native::compile(text), ..Self::interpreted(text)? })
+    }
+
+    /// The same by jaq alone: what the other must equal.
+    pub fn interpreted(text: &str) -> Result<Self, String> {
         let allowed = |name: &str| !REFUSED.contains(&name);
         let definitions = jaq_core::defs()
             .chain(jaq_std::defs())
@@ -75,7 +83,7 @@ impl Program {
             .with_global_vars(["$record"])
             .compile(modules)
             .map_err(|errors| undefined_message(&errors))?;
-        Ok(Self { filter, uses_record: text.contains("$record") })
+        Ok(Self { filter, native: None, uses_record: text.contains("$record") })
     }
 
     pub fn uses_record(&self) -> bool {
@@ -84,12 +92,21 @@ impl Program {
 
     /// False, null and no output at all are not true; the first output decides.
     pub fn is_true(&self, input: &Decoded<'_>, record: Option<&Val>, name: &'static str) -> Result<bool, Rejection> {
+        if let Some(output) = self.natively(input) {
+            return Ok(output.is_some_and(|text| text != "null" && text != "false"));
+        }
         let first = self.first(input, record, name)?;
         Ok(!matches!(first, None | Some(Val::Null | Val::Bool(false))))
     }
 
     /// The first output, which must be text.
     pub fn text(&self, input: &Decoded<'_>, record: Option<&Val>, name: &'static str) -> Result<String, Rejection> {
+        // Found natively, it has no escapes.
+        if let Some(Some(text)) = self.natively(input)
+            && let Some(inner) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
+        {
+            return Ok(inner.to_owned());
+        }
         match self.first(input, record, name)? {
             Some(Val::TStr(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Some(_) => Err(Rejection::EventTypeNotText { what: "another value" }),
@@ -104,7 +121,16 @@ impl Program {
         record: Option<&Val>,
         name: &'static str,
     ) -> Result<Option<String>, Rejection> {
+        if let Some(output) = self.natively(input) {
+            return Ok(output);
+        }
         self.first(input, record, name)?.map(|value| written(&value)).transpose()
+    }
+
+    /// The one output that there is, or none; nothing where only jaq can tell.
+    fn natively(&self, input: &Decoded<'_>) -> Option<Option<String>> {
+        let (Some(native), Decoded::Json(text)) = (&self.native, input) else { return None };
+        native.run(text).ok()
     }
 
     fn first(&self, input: &Decoded<'_>, record: Option<&Val>, name: &'static str) -> Result<Option<Val>, Rejection> {
@@ -123,6 +149,12 @@ impl Program {
         name: &'static str,
         limits: Limits,
     ) -> Result<Vec<Output>, Rejection> {
+        if let Some(output) = self.natively(input).filter(|_| !limits.text) {
+            return match output {
+                Some(text) if text.len() > limits.bytes => Err(Rejection::OutputTooLarge { most: limits.bytes }),
+                output => Ok(output.map(Output::Json).into_iter().collect()),
+            };
+        }
         let mut outputs = Vec::new();
         let mut bytes = 0;
         self.each(input, record, name, |value| {

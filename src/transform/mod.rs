@@ -12,6 +12,7 @@ pub mod decode;
 mod envelope;
 pub mod jq;
 pub mod key;
+mod native;
 
 use std::sync::Arc;
 
