@@ -4,6 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// A request makes some fifty small pieces of memory, and frees them on another thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     oncebox::cli::main(oncebox::cli::Arguments::parse())
 }

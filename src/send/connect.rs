@@ -15,7 +15,6 @@ use openssl::ssl::SslConnector;
 use openssl::x509::X509VerifyResult;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio_openssl::SslStream;
 
 use super::credentials::{self, Credentials};
@@ -125,14 +124,25 @@ fn found(certificate: X509VerifyResult) -> String {
 /// An open connection. Dropping it closes it, whatever is under way.
 pub struct Connection {
     pub sender: SendRequest<Full<Bytes>>,
+    pub driver: Driver,
     /// That of the means it was made with.
     pub generation: u64,
-    driver: AbortHandle,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
+/// Moves a connection's bytes while somebody waits for them, in the task that waits: a task of its own for each connection
+/// would cost two switches a request. Nothing moves while the connection is idle.
+pub struct Driver(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Driver {
+    pub async fn during<F: Future>(&mut self, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| {
+            if self.0.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
+                self.0 = None;
+            }
+            work.as_mut().poll(context)
+        })
+        .await
     }
 }
 
@@ -233,10 +243,11 @@ pub(super) async fn handshake<S>(stream: S) -> Result<Connection, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = http1::Builder::new().max_buf_size(HEADER_BYTES).handshake(TokioIo::new(stream)).await?;
+    let (sender, connection) =
+        http1::Builder::new().max_buf_size(HEADER_BYTES).writev(false).handshake(TokioIo::new(stream)).await?;
     // Its errors are those of the request under way, which gets them too.
-    let driver = tokio::spawn(async move {
+    let driver = async move {
         let _ = connection.with_upgrades().await;
-    });
-    Ok(Connection { sender, generation: 0, driver: driver.abort_handle() })
+    };
+    Ok(Connection { sender, driver: Driver(Some(Box::pin(driver))), generation: 0 })
 }

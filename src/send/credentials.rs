@@ -106,7 +106,8 @@ impl Credentials {
     ) -> Result<Proven, Arc<TokenError>> {
         let live = self.current().await;
         let token = match &self.tokens {
-            Some(tokens) => Some(tokens.get(&live, deadline).await?),
+            // On the heap, so that an attempt without tokens has no room for them.
+            Some(tokens) => Some(Box::pin(tokens.get(&live, deadline)).await?),
             None => None,
         };
         for (name, value) in &live.headers {

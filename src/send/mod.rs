@@ -98,7 +98,7 @@ async fn exchange(
 ) -> Attempt {
     let mut request = request;
     if let Some(mut kept) = connection
-        && matches!(tokio::time::timeout_at(deadline, kept.sender.ready()).await, Ok(Ok(())))
+        && matches!(tokio::time::timeout_at(deadline, kept.driver.during(kept.sender.ready())).await, Ok(Ok(())))
     {
         match sent(&mut kept, request, deadline).await {
             Sent::Answered(response) => return answered(kept, response, deadline).await,
@@ -108,7 +108,8 @@ async fn exchange(
             Sent::NotTaken(unsent) => request = unsent,
         }
     }
-    let mut fresh = match tokio::time::timeout_at(deadline, target.route.connect(means)).await {
+    // On the heap: most attempts have a connection, and would carry the room for making one.
+    let mut fresh = match tokio::time::timeout_at(deadline, Box::pin(target.route.connect(means))).await {
         Ok(Ok(fresh)) => fresh,
         Ok(Err(error)) => return failed(Outcome::NeverSent(error.trouble()), chain(&error)),
         Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
@@ -147,7 +148,7 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
         return Sent::Failed(failed(Outcome::NeverSent(Trouble::Timeout), "too late to send".to_owned()));
     }
     crate::failpoint!("send.before");
-    let mut exchange = std::pin::pin!(connection.sender.try_send_request(request));
+    let mut exchange = std::pin::pin!(connection.driver.during(connection.sender.try_send_request(request)));
     let answered = match tokio::time::timeout_at(deadline, &mut exchange).await {
         Ok(result) => Ok(result),
         // An answer that has already arrived is known, whatever the timer says: this process may have been stopped.
@@ -164,7 +165,7 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
 }
 
 /// The status decides; what follows it is read within bounds, and only a whole answer keeps the connection.
-async fn answered(connection: Connection, response: Response<Incoming>, deadline: tokio::time::Instant) -> Attempt {
+async fn answered(mut connection: Connection, response: Response<Incoming>, deadline: tokio::time::Instant) -> Attempt {
     let status = response.status().as_u16();
     let retry_after =
         response.headers().get("retry-after").and_then(|value| retry_after::parse(value.as_bytes(), SystemTime::now()));
@@ -173,7 +174,7 @@ async fn answered(connection: Connection, response: Response<Incoming>, deadline
     let mut answer = Vec::new();
     let mut read = 0;
     let whole = loop {
-        match tokio::time::timeout_at(patience, body.frame()).await {
+        match tokio::time::timeout_at(patience, connection.driver.during(body.frame())).await {
             Ok(None) => break true,
             Ok(Some(Ok(frame))) => {
                 let data = frame.into_data().unwrap_or_default();

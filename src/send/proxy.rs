@@ -51,12 +51,14 @@ impl Proxy {
         if let Some(authorization) = &self.authorization {
             headers.insert("proxy-authorization", authorization.clone());
         }
-        let response = connection.sender.send_request(request).await.map_err(failed)?;
+        let sent = connection.sender.send_request(request);
+        let response = connection.driver.during(sent).await.map_err(failed)?;
         if !response.status().is_success() {
             let status = response.status().as_u16();
             return Err(ConnectError::Refused { proxy: self.host.clone(), address, status });
         }
-        hyper::upgrade::on(response).await.map(TokioIo::new).map_err(failed)
+        let upgraded = connection.driver.during(hyper::upgrade::on(response)).await;
+        upgraded.map(TokioIo::new).map_err(failed)
     }
 }
 

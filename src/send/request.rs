@@ -10,12 +10,22 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::GzBuilder;
 use http_body_util::Full;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method as HttpMethod, Request, Uri};
 use sha2::{Digest, Sha256};
 
 use crate::config::{Compression, Endpoint, IdempotencyKey, Method, Workflow};
 use crate::event::Event;
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const ONCEBOX_EVENT: HeaderName = HeaderName::from_static("oncebox-event");
+const ONCEBOX_ATTEMPT: HeaderName = HeaderName::from_static("oncebox-attempt");
+const ONCEBOX_FENCE: HeaderName = HeaderName::from_static("oncebox-fence");
+const ONCEBOX_SOURCE: HeaderName = HeaderName::from_static("oncebox-source");
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// How many headers an event adds to those that all share.
+const OWN_HEADERS: usize = 12;
 
 /// What all requests of a workflow share.
 pub struct Template {
@@ -58,23 +68,31 @@ impl Template {
             Compression::None => event.body.clone(),
             Compression::Gzip => gzipped(&event.body),
         };
-        let digest = STANDARD.encode(Sha256::digest(&body));
+        let mut digest = String::with_capacity(64);
+        digest.push_str("sha-256=:");
+        STANDARD.encode_string(Sha256::digest(&body), &mut digest);
+        digest.push(':');
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.path.clone();
         let headers = request.headers_mut();
-        headers.clone_from(&self.fixed);
-        let key = if self.key_quoted { quoted(&event.key) } else { event.key.clone() };
-        headers.insert(self.key_header.clone(), header_value(&key));
-        headers.insert("webhook-id", header_value(&event.key));
-        headers.insert("oncebox-event", header_value(&event.place.to_string()));
-        headers.insert("oncebox-attempt", HeaderValue::from(attempt));
-        headers.insert("oncebox-fence", HeaderValue::from(fence));
-        headers.insert("oncebox-source", header_value(&event.source.to_string()));
-        headers.insert("content-type", header_value(&event.content_type));
-        headers.insert("content-digest", header_value(&format!("sha-256=:{digest}:")));
-        let trace = event.traceparent.clone().unwrap_or_else(|| made_traceparent(&event.key));
-        headers.insert("traceparent", header_value(&trace));
+        headers.reserve(self.fixed.len() + OWN_HEADERS);
+        headers.extend(self.fixed.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let key = header_value(&event.key);
+        let written_key = if self.key_quoted { header_value(&quoted(&event.key)) } else { key.clone() };
+        headers.insert(self.key_header.clone(), written_key);
+        headers.insert(WEBHOOK_ID, key);
+        headers.insert(ONCEBOX_EVENT, header_value(&event.place.to_string()));
+        headers.insert(ONCEBOX_ATTEMPT, HeaderValue::from(attempt));
+        headers.insert(ONCEBOX_FENCE, HeaderValue::from(fence));
+        headers.insert(ONCEBOX_SOURCE, header_value(&event.source.to_string()));
+        headers.insert(CONTENT_TYPE, content_type(&event.content_type));
+        headers.insert(CONTENT_DIGEST, header_value(&digest));
+        let trace = match &event.traceparent {
+            Some(trace) => header_value(trace),
+            None => header_value(&made_traceparent(&event.key)),
+        };
+        headers.insert(TRACEPARENT, trace);
         request
     }
 }
@@ -90,16 +108,45 @@ pub(super) fn configured(endpoint: &Endpoint) -> HeaderMap {
     headers
 }
 
+/// The usual ones are not made anew.
+fn content_type(text: &str) -> HeaderValue {
+    match text {
+        "application/json" => HeaderValue::from_static("application/json"),
+        "application/cloudevents+json" => HeaderValue::from_static("application/cloudevents+json"),
+        other => header_value(other),
+    }
+}
+
 /// A structured-field string (RFC 8941). Keys hold no quote and no backslash, but a caller's might one day.
 fn quoted(key: &str) -> String {
-    format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""))
+    let mut text = String::with_capacity(key.len() + 2);
+    text.push('"');
+    for piece in key.chars() {
+        if matches!(piece, '\\' | '"') {
+            text.push('\\');
+        }
+        text.push(piece);
+    }
+    text.push('"');
+    text
 }
 
 /// A trace of its own for an event whose record had none: the same for every attempt.
 fn made_traceparent(key: &str) -> String {
-    let digest = Sha256::digest(format!("traceparent {key}"));
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("00-{}-{}-01", hex(&digest[..16]), hex(&digest[16..24]))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digest = Sha256::new().chain_update("traceparent ").chain_update(key).finalize();
+    let mut text = String::with_capacity(55);
+    let mut hex = |prefix: &str, bytes: &[u8]| {
+        text.push_str(prefix);
+        for byte in bytes {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+    };
+    hex("00-", &digest[..16]);
+    hex("-", &digest[16..24]);
+    hex("-01", &[]);
+    text
 }
 
 /// The same bytes for every attempt: the header names no time and no system.

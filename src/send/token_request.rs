@@ -94,9 +94,11 @@ impl Endpoint {
     async fn exchange(&self, oauth2: &Oauth2, means: &Means, style: Style) -> Result<Grant, TokenError> {
         let mut connection = self.route.connect(means).await.map_err(TokenError::Connect)?;
         let request = self.request(oauth2, style);
-        let response = connection.sender.send_request(request).await.map_err(TokenError::Broken)?;
+        let sent = connection.sender.send_request(request);
+        let response = connection.driver.during(sent).await.map_err(TokenError::Broken)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
+        let read = Limited::new(response.into_body(), ANSWER_BYTES).collect();
+        let body = connection.driver.during(read).await;
         let body = body.map_err(|_| TokenError::Unreadable)?.to_bytes();
         if !status.is_success() {
             let complaint = serde_json::from_slice::<Complaint>(&body).ok();
