@@ -10,6 +10,7 @@ use tracing::warn;
 use crate::config::Workflow;
 use crate::event::Standing;
 use crate::ingest;
+use crate::outbox::pace::Pace;
 use crate::process::Common;
 use crate::relay;
 use crate::upkeep::Followed;
@@ -41,6 +42,7 @@ impl Stages {
             is_left,
         });
         let (assigned, joined): (Arc<Notify>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
+        let pace: Arc<Pace> = Arc::default();
         let (desk, parcels) = match workflow.delivery.is_direct() && !is_left {
             true => {
                 let (desk, parcels) = mpsc::unbounded_channel();
@@ -53,6 +55,7 @@ impl Stages {
             processes: Arc::clone(&followed.processes),
             assigned: Arc::clone(&assigned),
             heard: common.heard.subscribe(),
+            pace: Arc::clone(&pace),
             parcels,
             stopping: stopping.subscribe(),
         };
@@ -62,6 +65,7 @@ impl Stages {
             let signals = ingest::Signals {
                 state: followed.state.subscribe(),
                 pressure: Arc::clone(&followed.pressure),
+                pace,
                 assigned,
                 joined,
                 direct: desk,

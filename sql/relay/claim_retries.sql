@@ -69,7 +69,7 @@ claimed as (
 select claimed.cursor, claimed.record_offset, claimed.event_index, claimed.generation, claimed.day, claimed.sends,
        claimed.counted, claimed.fence, claimed.age, claimed.expired, claimed.in_doubt, c.topic, c.partition, o.key, o.event_type,
        o.content_type, o.traceparent, o.source_at,
-       (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.lane, o.body
+       (extract(epoch from o.created_at) * 1000000)::bigint as stored_at, o.lane, o.body
   from claimed
   join oncebox.cursor as c on c.id = claimed.cursor
   join oncebox.outbox as o

@@ -11,7 +11,7 @@ with seen as materialized (
 ),
 waiting as materialized (
     select o.record_offset, o.event_index, o.generation, o.day, o.key, o.event_type, o.content_type, o.traceparent,
-           o.source_at, (extract(epoch from o.created_at) * 1000)::bigint as stored_at, o.lane, o.body
+           o.source_at, (extract(epoch from o.created_at) * 1000000)::bigint as stored_at, o.lane, o.body
       from oncebox.outbox as o
      where o.cursor = $1 and o.record_offset >= $3 and o.generation = (select generation from seen) and not o.delayed
      order by o.record_offset, o.event_index

@@ -84,7 +84,7 @@ impl Window {
         let Batch { holding, next, drafts, dead, loads, .. } = batch;
         let origin = &holding.origin;
         let day = now.to_zoned(jiff::tz::TimeZone::UTC).date();
-        let filed = Filed { generation: self.generation, day, stored_at: now.as_millisecond() };
+        let filed = Filed { generation: self.generation, day, stored_at: now.as_microsecond() };
         let mut accepted = Accepted { next, open: 0, loads };
         for draft in drafts {
             if self.spilled.remove(&(draft.offset, draft.index)) {

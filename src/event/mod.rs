@@ -113,7 +113,7 @@ impl Draft {
 pub struct Filed {
     pub generation: i32,
     pub day: jiff::civil::Date,
-    /// Milliseconds since 1970.
+    /// Microseconds since 1970.
     pub stored_at: i64,
 }
 
@@ -145,7 +145,7 @@ pub struct Event {
     pub traceparent: Option<String>,
     pub record_at: Option<i64>,
     pub lane: Option<Lane>,
-    /// When it was stored, milliseconds since 1970.
+    /// When it was stored, microseconds since 1970.
     pub stored_at: i64,
     pub body: Bytes,
 }

@@ -22,6 +22,8 @@ use crate::outbox::{notify, workflow};
 const POLL: Duration = Duration::from_millis(100);
 /// Records of one turn; what is gathered is passed on at once when nothing more is there.
 const MOST_RECORDS: usize = 1_000;
+/// How long the deliveries are waited for before more is stored than they take.
+const PACE_PATIENCE: Duration = Duration::from_millis(250);
 const REJOIN_AFTER: Duration = Duration::from_secs(1);
 /// A holding that was fenced is normally revoked soon; if not, all are taken anew.
 const FENCED_PATIENCE: Duration = Duration::from_secs(2);
@@ -146,7 +148,12 @@ impl<'a> Loop<'a> {
             }
             return;
         }
-        self.gather_and_pass_on(POLL, MOST_RECORDS);
+        // Without the outbox nothing is read back.
+        let records = match self.signals.direct.is_some() {
+            true => MOST_RECORDS,
+            false => self.signals.pace.wait(|| self.pipeline.records(), PACE_PATIENCE, MOST_RECORDS),
+        };
+        self.gather_and_pass_on(POLL, records);
     }
 
     pub(super) fn heed(&mut self, failure: &KafkaError) {

@@ -34,6 +34,7 @@ use crate::direct::Desk;
 use crate::event::{ProcessId, Standing};
 use crate::outbox::Database;
 use crate::outbox::load::Budget;
+use crate::outbox::pace::Pace;
 use workers::Workers;
 
 /// What every consumer of a process shares.
@@ -56,6 +57,8 @@ pub struct Signals {
     pub state: channel::Receiver<Standing>,
     /// Too much waits in the outbox: read no further.
     pub pressure: Arc<AtomicBool>,
+    /// How far ahead of the first attempts to read.
+    pub pace: Arc<Pace>,
     /// Told after every assignment, for the relay to look for deliveries.
     pub assigned: Arc<Notify>,
     /// Set once the workflow's group was joined, if only with an empty assignment.

@@ -5,6 +5,12 @@ use prometheus::{Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, In
 const LATENCY_BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
+/// Stages are shorter than the whole.
+const STAGE_BUCKETS: [f64; 19] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    300.0,
+];
+
 pub(super) struct Maker<'a> {
     pub registry: &'a Registry,
 }
@@ -37,7 +43,15 @@ impl Maker<'_> {
     }
 
     pub fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-        let opts = HistogramOpts::new(name, help).buckets(LATENCY_BUCKETS.to_vec());
+        self.histograms_of(name, help, labels, &LATENCY_BUCKETS)
+    }
+
+    pub fn stages(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+        self.histograms_of(name, help, labels, &STAGE_BUCKETS)
+    }
+
+    fn histograms_of(&self, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+        let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
         self.register(HistogramVec::new(opts, labels))
     }
 }

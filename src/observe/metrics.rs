@@ -150,7 +150,7 @@ impl Metrics {
             in_flight: make.gauges("oncebox_in_flight", "Requests under way.", &["workflow"]),
             circuit: make.gauges("oncebox_circuit_state", "0 closed, 1 half-open, 2 open.", &["workflow"]),
             latency: make.histograms("oncebox_delivery_latency_seconds", "Record timestamp to 2xx.", &["workflow"]),
-            stages: make.histograms("oncebox_stage_seconds", "Time in a stage.", &["workflow", "stage"]),
+            stages: make.stages("oncebox_stage_seconds", "Time in a stage.", &["workflow", "stage"]),
             delivery_lag: make.float_gauges(
                 "oncebox_delivery_lag_seconds",
                 "Age of the oldest event that is due and undelivered; 0 when none.",

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::civil::Date;
+use tokio_postgres::Row;
 
+use super::columns::{CursorColumns, DeadColumns, EventColumns, SpecialColumns};
 use super::load::Load;
 use super::sql::{bytes_list, float8s, int4s, int8s, texts, uuid};
 use super::{Database, Error, Purpose};
@@ -93,8 +95,14 @@ impl Batch {
         self.drafts.iter().map(|draft| draft.body.len()).sum()
     }
 
+    /// Whether it is nothing but events that are stored, to be sent now.
+    fn is_plain(&self) -> bool {
+        let delivery = &self.holding.workflow.delivery;
+        self.dead.is_empty() && delivery.deduplication.is_none() && delivery.delay.is_zero()
+    }
+
     /// How long its changes are remembered, where repeats are suppressed.
-    fn remembered(&self) -> Duration {
+    pub(super) fn remembered(&self) -> Duration {
         self.holding.workflow.delivery.deduplication.as_ref().map_or(Duration::ZERO, |d| d.ttl)
     }
 
@@ -132,84 +140,12 @@ pub async fn append(
     claim: &HashMap<CursorId, i64>,
 ) -> Result<HashMap<CursorId, Stored>, Error> {
     crate::failpoint!("ingest.commit_fails", Err(Error::TooSlow));
-    let of = |value: fn(&Batch) -> i64| batches.iter().map(value).collect::<Vec<i64>>();
-    let count = |n: usize| i32::try_from(n).expect("a batch is far below 2^31 events");
-    let cursors = of(|b| b.holding.cursor.0);
-    let epochs = of(|b| b.holding.epoch);
-    let expected = of(|b| b.expected);
-    let next = of(|b| b.next);
-    let delivery: Vec<i64> = batches.iter().map(|b| claim.get(&b.holding.cursor).copied().unwrap_or(-1)).collect();
-    let events: Vec<i32> = batches.iter().map(|b| count(b.drafts.len())).collect();
-    let bytes = of(|b| b.bytes() as i64);
-    let dead: Vec<i32> = batches.iter().map(|b| count(b.dead.len())).collect();
-    let filtered: Vec<String> = batches.iter().map(|b| super::offsets::multirange(&b.filtered)).collect();
-    let tombstones: Vec<String> = batches.iter().map(|b| super::offsets::multirange(&b.tombstones)).collect();
-
-    let drafts: Vec<(&Batch, &Draft)> = batches.iter().flat_map(|b| b.drafts.iter().map(move |d| (b, d))).collect();
-    let event_cursors: Vec<i64> = drafts.iter().map(|(b, _)| b.holding.cursor.0).collect();
-    let event_offsets: Vec<i64> = drafts.iter().map(|(_, d)| d.offset).collect();
-    let event_indexes: Vec<i32> = drafts.iter().map(|(_, d)| d.index).collect();
-    let keys: Vec<&str> = drafts.iter().map(|(_, d)| d.key.as_str()).collect();
-    let types: Vec<&str> = drafts.iter().map(|(_, d)| d.event_type.as_str()).collect();
-    let content_types: Vec<&str> = drafts.iter().map(|(_, d)| d.content_type.as_str()).collect();
-    let traceparents: Vec<Option<&str>> = drafts.iter().map(|(_, d)| d.traceparent.as_deref()).collect();
-    let source_ats: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.record_at).collect();
-    let versions: Vec<i64> = drafts.iter().map(|(b, _)| b.holding.workflow.version).collect();
-    let bodies: Vec<&[u8]> = drafts.iter().map(|(_, d)| d.body.as_ref()).collect();
-    let fingerprints: Vec<Option<&[u8]>> =
-        drafts.iter().map(|(_, d)| d.fingerprint.as_ref().map(<[u8; 32]>::as_slice)).collect();
-    let lanes: Vec<Option<i64>> = drafts.iter().map(|(_, d)| d.lane.map(|lane| lane.0)).collect();
-    let delays: Vec<f64> = drafts.iter().map(|(b, _)| b.holding.workflow.delivery.delay.as_secs_f64()).collect();
-    let remembered: Vec<f64> = drafts.iter().map(|(b, _)| b.remembered().as_secs_f64()).collect();
-
-    let records: Vec<(&Batch, &DeadRecord)> = batches.iter().flat_map(|b| b.dead.iter().map(move |d| (b, d))).collect();
-    let dead_cursors: Vec<i64> = records.iter().map(|(b, _)| b.holding.cursor.0).collect();
-    let dead_offsets: Vec<i64> = records.iter().map(|(_, d)| d.offset).collect();
-    let reasons: Vec<&str> = records.iter().map(|(_, d)| d.reason.as_str()).collect();
-    let details: Vec<String> = records.iter().map(|(_, d)| d.detail.replace('\0', "\u{fffd}")).collect();
-    let dead_versions: Vec<i64> = records.iter().map(|(b, _)| b.holding.workflow.version).collect();
-    let values: Vec<Option<&[u8]>> = records.iter().map(|(_, d)| d.value.as_deref()).collect();
-    let record_keys: Vec<Option<&[u8]>> = records.iter().map(|(_, d)| d.key.as_deref()).collect();
-    let headers: Vec<&str> = records.iter().map(|(_, d)| d.headers.as_str()).collect();
-    let dead_ats: Vec<Option<i64>> = records.iter().map(|(_, d)| d.source_at).collect();
-
-    let parameters = [
-        uuid(&process),
-        int8s(&cursors),
-        int8s(&epochs),
-        int8s(&expected),
-        int8s(&next),
-        int8s(&delivery),
-        int4s(&events),
-        int8s(&bytes),
-        int4s(&dead),
-        texts(&filtered),
-        texts(&tombstones),
-        int8s(&event_cursors),
-        int8s(&event_offsets),
-        int4s(&event_indexes),
-        texts(&keys),
-        texts(&types),
-        texts(&content_types),
-        texts(&traceparents),
-        int8s(&source_ats),
-        int8s(&versions),
-        bytes_list(&bodies),
-        int8s(&dead_cursors),
-        int8s(&dead_offsets),
-        texts(&reasons),
-        texts(&details),
-        int8s(&dead_versions),
-        bytes_list(&values),
-        bytes_list(&record_keys),
-        texts(&headers),
-        int8s(&dead_ats),
-        bytes_list(&fingerprints),
-        float8s(&remembered),
-        int8s(&lanes),
-        float8s(&delays),
-    ];
-    let rows = database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await?;
+    let is_plain = batches.iter().all(Batch::is_plain);
+    let rows = if is_plain {
+        plain(database, process, batches, claim).await?
+    } else {
+        all(database, process, batches, claim).await?
+    };
     crate::failpoint!("ingest.commit_unanswered", Err(Error::TooSlow));
     let (left_out, moved): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.get::<_, Option<i64>>("left_offset").is_some());
@@ -230,6 +166,87 @@ pub async fn append(
         }
     }
     Ok(stored)
+}
+
+/// The common case: nothing but events that are stored, to be sent now.
+async fn plain(
+    database: &Database,
+    process: ProcessId,
+    batches: &[Batch],
+    claim: &HashMap<CursorId, i64>,
+) -> Result<Vec<Row>, Error> {
+    let (cursors, events) = (CursorColumns::of(batches, claim), EventColumns::of(batches));
+    let parameters = [
+        uuid(&process),
+        int8s(&cursors.ids),
+        int8s(&cursors.epochs),
+        int8s(&cursors.expected),
+        int8s(&cursors.next),
+        int8s(&cursors.delivery),
+        int4s(&cursors.events),
+        int8s(&cursors.bytes),
+        texts(&cursors.filtered),
+        texts(&cursors.tombstones),
+        int8s(&events.cursors),
+        int8s(&events.offsets),
+        int4s(&events.indexes),
+        texts(&events.keys),
+        texts(&events.types),
+        texts(&events.content_types),
+        texts(&events.traceparents),
+        int8s(&events.source_ats),
+        int8s(&events.versions),
+        bytes_list(&events.bodies),
+        int8s(&events.lanes),
+    ];
+    database.query(Purpose::Append, include_str!("../../sql/ingest/append_plain.sql"), &parameters).await
+}
+
+async fn all(
+    database: &Database,
+    process: ProcessId,
+    batches: &[Batch],
+    claim: &HashMap<CursorId, i64>,
+) -> Result<Vec<Row>, Error> {
+    let (cursors, events) = (CursorColumns::of(batches, claim), EventColumns::of(batches));
+    let (special, dead) = (SpecialColumns::of(batches), DeadColumns::of(batches));
+    let parameters = [
+        uuid(&process),
+        int8s(&cursors.ids),
+        int8s(&cursors.epochs),
+        int8s(&cursors.expected),
+        int8s(&cursors.next),
+        int8s(&cursors.delivery),
+        int4s(&cursors.events),
+        int8s(&cursors.bytes),
+        int4s(&cursors.dead),
+        texts(&cursors.filtered),
+        texts(&cursors.tombstones),
+        int8s(&events.cursors),
+        int8s(&events.offsets),
+        int4s(&events.indexes),
+        texts(&events.keys),
+        texts(&events.types),
+        texts(&events.content_types),
+        texts(&events.traceparents),
+        int8s(&events.source_ats),
+        int8s(&events.versions),
+        bytes_list(&events.bodies),
+        int8s(&dead.cursors),
+        int8s(&dead.offsets),
+        texts(&dead.reasons),
+        texts(&dead.details),
+        int8s(&dead.versions),
+        bytes_list(&dead.values),
+        bytes_list(&dead.keys),
+        texts(&dead.headers),
+        int8s(&dead.source_ats),
+        bytes_list(&special.fingerprints),
+        float8s(&special.remembered),
+        int8s(&events.lanes),
+        float8s(&special.delays),
+    ];
+    database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await
 }
 
 /// What a lost reply meant for one batch.

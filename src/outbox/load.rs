@@ -64,6 +64,11 @@ impl Pipeline {
         Load { pipeline: Arc::clone(self), amount }
     }
 
+    /// Records that were read and are not stored yet.
+    pub fn records(&self) -> usize {
+        self.lock().records
+    }
+
     /// Waits until there is room, at most `patience`. Answers whether there is.
     pub fn wait_for_room(&self, patience: Duration) -> bool {
         let most = self.budget.bytes();

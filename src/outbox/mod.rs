@@ -7,6 +7,7 @@
 pub mod append;
 pub mod attempt;
 pub mod claim;
+mod columns;
 pub mod cursor;
 pub mod database;
 pub mod delivery;
@@ -22,6 +23,7 @@ pub mod load;
 pub mod migrate;
 pub mod notify;
 pub mod offsets;
+pub mod pace;
 pub mod park;
 pub mod partitions;
 pub mod resolve;
@@ -77,6 +79,11 @@ impl Error {
         let class = &state.code()[..2];
         // Connection trouble, resources, operator intervention, serialization, locks.
         matches!(class, "08" | "53" | "57" | "40" | "55" | "25")
+    }
+
+    /// Whether a row is there already that was to be new.
+    pub fn is_conflict(&self) -> bool {
+        self.sql_state() == Some(&tokio_postgres::error::SqlState::UNIQUE_VIOLATION)
     }
 
     /// Whether Postgres refuses a value, so that the same statement fails whenever it is tried.

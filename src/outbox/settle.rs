@@ -2,7 +2,7 @@
 //!
 //! May be called again after a lost reply.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::attempt::{EventRef, Places, Right, as_i32};
 use super::claim::place;
@@ -61,6 +61,52 @@ pub async fn completed(
 }
 
 async fn completed_first(
+    database: &Database,
+    process: ProcessId,
+    batch: &[&Completion],
+) -> Result<Vec<(Place, Settled)>, Error> {
+    match completed_new(database, process, batch).await {
+        Err(error) if error.is_conflict() => completed_again(database, process, batch).await,
+        other => other,
+    }
+}
+
+/// As if none of them was written down before; otherwise it is an error, and nothing is.
+async fn completed_new(
+    database: &Database,
+    process: ProcessId,
+    batch: &[&Completion],
+) -> Result<Vec<(Place, Settled)>, Error> {
+    let places = Places::of(batch.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(batch);
+    let mut sums: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    for (cursor, bytes) in places.cursors.iter().zip(&bytes) {
+        let sum = sums.entry(*cursor).or_default();
+        *sum = (sum.0 + 1, sum.1 + i64::from(*bytes));
+    }
+    let cursors: Vec<i64> = sums.keys().copied().collect();
+    let (events, sizes): (Vec<i64>, Vec<i64>) = sums.into_values().unzip();
+    let parameters = [
+        int8s(&places.cursors),
+        int8s(&places.offsets),
+        int4s(&places.indexes),
+        int4s(&places.generations),
+        dates(&places.days),
+        int4s(&statuses),
+        int4s(&bytes),
+        uuid(&process),
+        int8s(&cursors),
+        int8s(&events),
+        int8s(&sizes),
+    ];
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/settle_new.sql"), &parameters).await?;
+    let held: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get("cursor"), row.get("epoch"))).collect();
+    let in_time = |c: &&&Completion| held.contains(&(c.event.place.cursor.0, c.right.fence()));
+    Ok(batch.iter().map(|c| (c.event.place, Settled::of(true, in_time(&c)))).collect())
+}
+
+/// Some may have been written down before: by an earlier try, by another process, as something else.
+async fn completed_again(
     database: &Database,
     process: ProcessId,
     batch: &[&Completion],

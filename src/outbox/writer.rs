@@ -237,7 +237,7 @@ fn pauses() -> impl Iterator<Item = Duration> {
 
 fn events(batch: Batch, stored: &Stored) -> Vec<Event> {
     let (origin, cursor) = (&batch.holding.origin, batch.holding.cursor);
-    let stored_at = jiff::Timestamp::now().as_millisecond();
+    let stored_at = jiff::Timestamp::now().as_microsecond();
     let filed = Filed { generation: stored.generation, day: stored.day, stored_at };
     let event = |draft: Draft| draft.into_event(cursor, &origin.topic, origin.partition, filed);
     batch.drafts.into_iter().map(event).collect()

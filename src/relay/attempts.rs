@@ -24,6 +24,9 @@ use crate::send::outcome::{self, Outcome};
 use crate::send::verdict::{self, Judgement, Policy, Suspension, Tries, Verdict};
 use crate::send::{self, Attempt};
 
+/// How long a connection is kept without a request.
+const IDLE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// An event on its way, and under which right.
 pub(super) struct Job {
     pub event: Event,
@@ -87,13 +90,18 @@ impl Dispatcher {
                 self.turns.push_back(cursor);
                 passes += 1;
             }
-            if let Some(at) = event.record_at {
-                self.metrics.ingest_stage.observe((event.stored_at - at).max(0) as f64 / 1000.0);
-            }
-            self.metrics.queue_stage.observe(seconds_since(event.stored_at));
+            self.note_start(&event);
             let tries = Tries { sends: 1, counted: 1, age: Duration::ZERO };
             self.send(Job { event, right: Right::Range { epoch }, tries });
         }
+    }
+
+    /// How long a first attempt took to come about.
+    pub(super) fn note_start(&self, event: &Event) {
+        if let Some(at) = event.record_at {
+            self.metrics.ingest_stage.observe((event.stored_at / 1000 - at).max(0) as f64 / 1000.0);
+        }
+        self.metrics.queue_stage.observe(seconds_since(event.stored_at));
     }
 
     pub(super) fn send(&mut self, job: Job) {
@@ -103,7 +111,7 @@ impl Dispatcher {
         self.in_flight += 1;
         self.unsettled += usize::from(!job.right.is_direct());
         self.metrics.in_flight.inc();
-        let connection = self.idle.pop();
+        let connection = self.idle.pop_back().map(|(_, connection)| connection);
         let (target, template, messages) = (self.target.clone(), self.template.clone(), self.messages.clone());
         // The clock starts here, next to the look at the lease: a process that is stopped before the task runs finds its
         // time up.
@@ -125,7 +133,7 @@ impl Dispatcher {
         if let Some(connection) = attempt.connection.take()
             && self.idle.len() < self.concurrency()
         {
-            self.idle.push(connection);
+            self.idle.push_back((Instant::now(), connection));
         }
         // While the circuit is open, and for its probes, no attempt counts.
         let state = self.circuit.state();
@@ -189,6 +197,13 @@ impl Dispatcher {
         }
     }
 
+    /// An unused connection is not looked at: one that the endpoint has closed would be kept half open.
+    pub(super) fn close_idle(&mut self, now: Instant) {
+        while self.idle.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) > IDLE_PATIENCE) {
+            self.idle.pop_front();
+        }
+    }
+
     pub(super) fn policy(&self) -> Policy<'_> {
         let delivery = &self.workflow.delivery;
         Policy { answers: &self.workflow.endpoint.answers, retries: &delivery.retries, in_doubt: delivery.in_doubt }
@@ -197,7 +212,7 @@ impl Dispatcher {
     /// Has a delivery written down. The event is in flight until it is.
     pub(super) fn delivered(&self, job: &Job, status: Option<u16>) {
         if let Some(at) = job.event.record_at {
-            self.metrics.latency.observe(seconds_since(at));
+            self.metrics.latency.observe(seconds_since(at * 1000));
         }
         self.shared.settler.delivered(Delivered {
             workflow: self.workflow.id.clone(),
@@ -208,6 +223,8 @@ impl Dispatcher {
                 status,
             },
             answered_at: Instant::now(),
+            // The next of its lane, or a slot.
+            is_awaited: job.event.lane.is_some() || 4 * self.unsettled >= 7 * self.share(),
             reply: self.reply.clone(),
         });
     }
@@ -276,7 +293,7 @@ impl Dispatcher {
     }
 }
 
-pub(super) fn seconds_since(millis: i64) -> f64 {
+pub(super) fn seconds_since(micros: i64) -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    (now - millis as f64 / 1000.0).max(0.0)
+    (now - micros as f64 / 1e6).max(0.0)
 }

@@ -76,10 +76,9 @@ impl Dispatcher {
                 self.direct_turns.push_back(key);
                 passes += 1;
             }
-            if let (Some(at), 1) = (event.record_at, sends) {
-                self.metrics.ingest_stage.observe((event.stored_at - at).max(0) as f64 / 1000.0);
+            if sends == 1 {
+                self.note_start(&event);
             }
-            self.metrics.queue_stage.observe(seconds_since(event.stored_at));
             let tries = Tries { sends, counted: 1, age: Duration::ZERO };
             self.send(Job { event, right: Right::Direct { epoch: key.1 }, tries });
         }
@@ -89,7 +88,7 @@ impl Dispatcher {
     pub(super) fn delivered_directly(&mut self, job: &Job) {
         self.metrics.delivered.inc();
         if let Some(at) = job.event.record_at {
-            self.metrics.latency.observe(seconds_since(at));
+            self.metrics.latency.observe(seconds_since(at * 1000));
         }
         self.passed(job.event.place, job.right.fence(), true);
     }

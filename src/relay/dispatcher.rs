@@ -25,6 +25,7 @@ use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
 use crate::outbox::lane::{HeldLane, Looked};
+use crate::outbox::pace::{Ahead, Pace};
 use crate::send::connect::{Connection, Target};
 use crate::send::lookup::Question;
 use crate::send::request::Template;
@@ -71,6 +72,7 @@ pub(super) struct Dispatcher {
     /// Cursors with queued events, in turn, each once.
     pub turns: VecDeque<CursorId>,
     pub has_room: Arc<AtomicBool>,
+    pace: Arc<Pace>,
     /// Partitions of the direct path.
     pub direct: HashMap<Key, DirectWindow>,
     /// Those with queued events, in turn, each once.
@@ -102,7 +104,8 @@ pub(super) struct Dispatcher {
     pub reserved: usize,
     /// Slots that claims of waiting events under way have reserved, where a claim covers only what starts.
     pub reserved_for_firsts: usize,
-    pub idle: Vec<Connection>,
+    /// Connections without a request, the longest unused first.
+    pub idle: VecDeque<(Instant, Connection)>,
     pub next_retry_at: Instant,
     /// The last claim of retries failed: until Postgres answers again no slot is kept for one.
     pub claims_fail: bool,
@@ -137,6 +140,7 @@ impl Dispatcher {
             target: Arc::new(target),
             question: question.map(Arc::new),
             share_of: Arc::clone(&signals.processes),
+            pace: Arc::clone(&signals.pace),
             state,
             signals: Some(signals),
             stopping: false,
@@ -161,7 +165,7 @@ impl Dispatcher {
             retries: HashMap::new(),
             reserved: 0,
             reserved_for_firsts: 0,
-            idle: Vec::new(),
+            idle: VecDeque::new(),
             next_retry_at: now,
             claims_fail: false,
             next_look_at: now,
@@ -237,11 +241,18 @@ impl Dispatcher {
         self.start_direct();
         self.let_go();
         self.drop_spent();
+        self.close_idle(now);
         let (events, bytes) = self.ahead();
-        let room = events < self.most_ahead() && bytes < self.shared.budget.bytes();
-        // An append claims what it stores ahead of its turn.
-        let may_claim_ahead = !self.workflow.delivery.in_doubt.claims_only_what_starts();
-        self.has_room.store(self.may_send() && room && may_claim_ahead, Ordering::Release);
+        // An append claims what it stores ahead of its turn. The reader keeps to half of what there may be, so that what it has
+        // read meanwhile still fits.
+        let hands_on = self.may_send() && !self.workflow.delivery.in_doubt.claims_only_what_starts();
+        let room = events < 2 * self.most_ahead() && bytes < self.shared.budget.bytes();
+        self.has_room.store(hands_on && room, Ordering::Release);
+        self.pace.tell(match hands_on && !self.windows.is_empty() {
+            false => Ahead::Unknown,
+            true if self.windows.values().any(|window| window.may_wait || window.claiming) => Ahead::Behind,
+            true => Ahead::By { events, most: self.most_ahead() },
+        });
     }
 
     /// Claimed and not settled: events, and the bytes of their bodies.

@@ -39,6 +39,7 @@ use crate::observe::Metrics;
 use crate::outbox::Database;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
+use crate::outbox::pace::Pace;
 use crate::send::connect::Target;
 use crate::send::credentials;
 use crate::send::egress::Rules;
@@ -68,6 +69,8 @@ pub struct Signals {
     pub assigned: Arc<tokio::sync::Notify>,
     /// Notices from other processes.
     pub heard: broadcast::Receiver<String>,
+    /// How far ahead of its first attempts the consumer may read.
+    pub pace: Arc<Pace>,
     /// What the consumer read, where the workflow has the direct path.
     pub parcels: Option<UnboundedReceiver<Parcel>>,
     /// True once the process is to end.

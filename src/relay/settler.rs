@@ -22,6 +22,8 @@ use crate::outbox::spill::{Burial, Spill};
 use crate::outbox::{Database, Error, notify};
 
 const MOST_AT_ONCE: usize = 1_000;
+/// How long deliveries that nothing waits for are gathered: few large statements cost a fraction of many small ones.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Word that an attempt's outcome is committed.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +56,8 @@ pub struct Delivered {
     pub workflow: Arc<str>,
     pub completion: Completion,
     pub answered_at: Instant,
+    /// Whether something waits for it to be written down.
+    pub is_awaited: bool,
     pub reply: Reply,
 }
 
@@ -108,6 +112,7 @@ impl Desk {
     async fn complete(self, mut queue: UnboundedReceiver<Delivered>) {
         let mut batch = Vec::with_capacity(MOST_AT_ONCE);
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
+            gather(&mut queue, &mut batch).await;
             crate::failpoint!("settle.before");
             let completions: Vec<Completion> = batch.iter().map(|item| item.completion.clone()).collect();
             let settled =
@@ -250,6 +255,19 @@ impl Desk {
         let is_written = parked != Parked::Fenced;
         let lane_is = if death.blocks || !is_written { LaneIs::Stored } else { LaneIs::Free };
         Committed { place, right: death.right, due_in: None, is_written, lane: death.event.lane, lane_is }
+    }
+}
+
+/// Adds what comes within a moment, unless something waits for what is there.
+async fn gather(queue: &mut UnboundedReceiver<Delivered>, batch: &mut Vec<Delivered>) {
+    let deadline = tokio::time::Instant::now() + GATHER;
+    let mut looked_at = 0;
+    while batch.len() < MOST_AT_ONCE && !batch[looked_at..].iter().any(|item| item.is_awaited) {
+        looked_at = batch.len();
+        let more = queue.recv_many(batch, MOST_AT_ONCE - looked_at);
+        if !tokio::time::timeout_at(deadline, more).await.is_ok_and(|count| count > 0) {
+            return;
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! Batches as the columns that a statement takes: one list for each field, in the same order.
+
+use std::collections::HashMap;
+
+use super::append::{Batch, DeadRecord};
+use crate::event::{CursorId, Draft};
+
+/// One entry for each batch.
+pub struct CursorColumns {
+    pub ids: Vec<i64>,
+    pub epochs: Vec<i64>,
+    pub expected: Vec<i64>,
+    pub next: Vec<i64>,
+    /// The epoch under which first attempts are claimed; -1 where they are not.
+    pub delivery: Vec<i64>,
+    pub events: Vec<i32>,
+    pub bytes: Vec<i64>,
+    pub dead: Vec<i32>,
+    pub filtered: Vec<String>,
+    pub tombstones: Vec<String>,
+}
+
+/// One entry for each event.
+pub struct EventColumns<'a> {
+    pub cursors: Vec<i64>,
+    pub offsets: Vec<i64>,
+    pub indexes: Vec<i32>,
+    pub keys: Vec<&'a str>,
+    pub types: Vec<&'a str>,
+    pub content_types: Vec<&'a str>,
+    pub traceparents: Vec<Option<&'a str>>,
+    pub source_ats: Vec<Option<i64>>,
+    pub versions: Vec<i64>,
+    pub bodies: Vec<&'a [u8]>,
+    pub lanes: Vec<Option<i64>>,
+}
+
+/// One entry for each event, where events may be suppressed or delayed.
+pub struct SpecialColumns<'a> {
+    pub fingerprints: Vec<Option<&'a [u8]>>,
+    /// Seconds for which a fingerprint is remembered.
+    pub remembered: Vec<f64>,
+    /// Seconds.
+    pub delays: Vec<f64>,
+}
+
+/// One entry for each record that makes no event.
+pub struct DeadColumns<'a> {
+    pub cursors: Vec<i64>,
+    pub offsets: Vec<i64>,
+    pub reasons: Vec<&'a str>,
+    pub details: Vec<String>,
+    pub versions: Vec<i64>,
+    pub values: Vec<Option<&'a [u8]>>,
+    pub keys: Vec<Option<&'a [u8]>>,
+    pub headers: Vec<&'a str>,
+    pub source_ats: Vec<Option<i64>>,
+}
+
+fn count(n: usize) -> i32 {
+    i32::try_from(n).expect("a batch is far below 2^31 events")
+}
+
+impl CursorColumns {
+    pub fn of(batches: &[Batch], claim: &HashMap<CursorId, i64>) -> Self {
+        let of = |value: fn(&Batch) -> i64| batches.iter().map(value).collect::<Vec<i64>>();
+        Self {
+            ids: of(|b| b.holding.cursor.0),
+            epochs: of(|b| b.holding.epoch),
+            expected: of(|b| b.expected),
+            next: of(|b| b.next),
+            delivery: batches.iter().map(|b| claim.get(&b.holding.cursor).copied().unwrap_or(-1)).collect(),
+            events: batches.iter().map(|b| count(b.drafts.len())).collect(),
+            bytes: of(|b| b.bytes() as i64),
+            dead: batches.iter().map(|b| count(b.dead.len())).collect(),
+            filtered: batches.iter().map(|b| super::offsets::multirange(&b.filtered)).collect(),
+            tombstones: batches.iter().map(|b| super::offsets::multirange(&b.tombstones)).collect(),
+        }
+    }
+}
+
+fn drafts(batches: &[Batch]) -> Vec<(&Batch, &Draft)> {
+    batches.iter().flat_map(|b| b.drafts.iter().map(move |d| (b, d))).collect()
+}
+
+impl<'a> EventColumns<'a> {
+    pub fn of(batches: &'a [Batch]) -> Self {
+        let drafts = drafts(batches);
+        Self {
+            cursors: drafts.iter().map(|(b, _)| b.holding.cursor.0).collect(),
+            offsets: drafts.iter().map(|(_, d)| d.offset).collect(),
+            indexes: drafts.iter().map(|(_, d)| d.index).collect(),
+            keys: drafts.iter().map(|(_, d)| d.key.as_str()).collect(),
+            types: drafts.iter().map(|(_, d)| d.event_type.as_str()).collect(),
+            content_types: drafts.iter().map(|(_, d)| d.content_type.as_str()).collect(),
+            traceparents: drafts.iter().map(|(_, d)| d.traceparent.as_deref()).collect(),
+            source_ats: drafts.iter().map(|(_, d)| d.record_at).collect(),
+            versions: drafts.iter().map(|(b, _)| b.holding.workflow.version).collect(),
+            bodies: drafts.iter().map(|(_, d)| d.body.as_ref()).collect(),
+            lanes: drafts.iter().map(|(_, d)| d.lane.map(|lane| lane.0)).collect(),
+        }
+    }
+}
+
+impl<'a> SpecialColumns<'a> {
+    pub fn of(batches: &'a [Batch]) -> Self {
+        let drafts = drafts(batches);
+        Self {
+            fingerprints: drafts.iter().map(|(_, d)| d.fingerprint.as_ref().map(<[u8; 32]>::as_slice)).collect(),
+            remembered: drafts.iter().map(|(b, _)| b.remembered().as_secs_f64()).collect(),
+            delays: drafts.iter().map(|(b, _)| b.holding.workflow.delivery.delay.as_secs_f64()).collect(),
+        }
+    }
+}
+
+impl<'a> DeadColumns<'a> {
+    pub fn of(batches: &'a [Batch]) -> Self {
+        let records: Vec<(&Batch, &DeadRecord)> =
+            batches.iter().flat_map(|b| b.dead.iter().map(move |d| (b, d))).collect();
+        Self {
+            cursors: records.iter().map(|(b, _)| b.holding.cursor.0).collect(),
+            offsets: records.iter().map(|(_, d)| d.offset).collect(),
+            reasons: records.iter().map(|(_, d)| d.reason.as_str()).collect(),
+            details: records.iter().map(|(_, d)| d.detail.replace('\0', "\u{fffd}")).collect(),
+            versions: records.iter().map(|(b, _)| b.holding.workflow.version).collect(),
+            values: records.iter().map(|(_, d)| d.value.as_deref()).collect(),
+            keys: records.iter().map(|(_, d)| d.key.as_deref()).collect(),
+            headers: records.iter().map(|(_, d)| d.headers.as_str()).collect(),
+            source_ats: records.iter().map(|(_, d)| d.source_at).collect(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Keeps the reader of a workflow in step with its deliveries: what is stored a little ahead of its first attempt is handed
+//! on in memory, what is stored far ahead has to be read back. The relay says how far ahead it is, the reader waits.
+//!
+//! Nobody waits for long: an endpoint that is slow leaves events in the outbox, as it should.
+
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Default)]
+pub struct Pace {
+    ahead: Mutex<Ahead>,
+    fell: Condvar,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing is delivered here, or not from memory: there is no step to keep.
+    #[default]
+    Unknown,
+    /// Events wait in the outbox to be read back.
+    Behind,
+    /// So many events are claimed and not settled, and so many should be at most.
+    By { events: usize, most: usize },
+}
+
+impl Pace {
+    pub fn tell(&self, ahead: Ahead) {
+        let mut known = self.ahead.lock().expect("no holder of this lock panics");
+        if *known != ahead {
+            *known = ahead;
+            drop(known);
+            self.fell.notify_all();
+        }
+    }
+
+    /// How many records may be read now, with so many on their way to be stored. Waits until that is worth a batch, at most
+    /// `patience`; then they are read all the same.
+    pub fn wait(&self, on_their_way: impl Fn() -> usize, patience: Duration, most_records: usize) -> usize {
+        let room = |ahead: Ahead| match ahead {
+            Ahead::Unknown => Some(most_records),
+            Ahead::Behind => None,
+            Ahead::By { events, most } => most
+                .checked_sub(events + on_their_way())
+                .filter(|room| *room >= most / 2)
+                .map(|room| room.min(most_records)),
+        };
+        let deadline = Instant::now() + patience;
+        let mut known = self.ahead.lock().expect("no holder of this lock panics");
+        loop {
+            if let Some(room) = room(*known) {
+                return room;
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
+                return most_records;
+            };
+            // What is on its way may turn out to be no events, and nobody tells.
+            known = self.fell.wait_timeout(known, left.min(LOOK_EVERY)).expect("no holder of this lock panics").0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_in_batches_that_there_is_room_for() {
+        let pace = Pace::default();
+        assert_eq!(pace.wait(|| 0, Duration::ZERO, 1_000), 1_000, "nobody keeps a pace");
+        pace.tell(Ahead::By { events: 300, most: 1_000 });
+        assert_eq!(pace.wait(|| 100, Duration::ZERO, 1_000), 600);
+        assert_eq!(pace.wait(|| 100, Duration::ZERO, 50), 50);
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let pace = Pace::default();
+        pace.tell(Ahead::By { events: 1_000, most: 1_000 });
+        assert_eq!(pace.wait(|| 0, Duration::from_millis(1), 1_000), 1_000);
+        pace.tell(Ahead::Behind);
+        assert_eq!(pace.wait(|| 0, Duration::from_millis(1), 1_000), 1_000);
+    }
+
+    #[test]
+    fn a_reader_goes_on_as_soon_as_there_is_room() {
+        let pace = std::sync::Arc::new(Pace::default());
+        pace.tell(Ahead::By { events: 1_000, most: 1_000 });
+        let told = std::sync::Arc::clone(&pace);
+        let reader = std::thread::spawn(move || told.wait(|| 0, Duration::from_secs(60), 1_000));
+        pace.tell(Ahead::By { events: 400, most: 1_000 });
+        assert_eq!(reader.join().unwrap(), 600);
+    }
+}
