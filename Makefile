@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench-isolation chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench bench-quick bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,15 @@ order: ## a million events over 10,000 ordering keys with failures, kills and re
 	@cargo build --quiet --release --bin oncebox
 	@cargo build --quiet --package oncebox-proof
 	@target/debug/oncebox-proof order --events $(EVENTS)
+
+bench: ## what it costs beside the bare work: throughput, CPU, WAL, latency, growth, scale; figures and plots in target/bench-results
+	@dev/toolchain.sh
+	@dev/services.sh fetch
+	@cargo build --quiet --release --workspace --bins
+	@target/release/oncebox-proof bench $(BENCH_FLAGS)
+
+bench-quick: ## the same in three minutes: fewer rounds, smaller tables
+	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--quick --only throughput,latency,growth"
 
 bench-isolation: ## 100 workflows, one endpoint answering after 30 s: the p99 of the others against their own without it
 	@dev/toolchain.sh

@@ -118,7 +118,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
 
 async fn start(flags: &Flags, folder: &Path) -> anyhow::Result<(World, Meta)> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let kafka = Kafka::start(&folder.join("kafka"), &std::path::absolute(&flags.jars)?, listener.local_addr()?)?;
+    let kafka = Kafka::start(&folder.join("kafka"), &std::path::absolute(&flags.jars)?, Some(listener.local_addr()?))?;
     let kafka_proxy = Proxy::start_on(listener, local(kafka.port))?;
     let primary = Postgres::init(&folder.join("postgres-0"))?;
     let postgres_proxy = Proxy::start(local(primary.port)).await?;

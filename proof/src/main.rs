@@ -2,8 +2,9 @@
 //!
 //! Files in reading order: `plan` (which faults), `nemesis` (how), `servers`, `postgres`, `proxy`, `receiver`, `load`, `relay` (who
 //! takes part), `evidence` (what they leave behind), `check` (what is made of it), `chaos` (one run from start to verdict);
-//! `order` and `isolation` (two runs of their own).
+//! `order` and `isolation` (two runs of their own); `bench` (what it costs).
 
+mod bench;
 mod chaos;
 mod check;
 mod evidence;
@@ -33,6 +34,10 @@ enum Arguments {
     Order(order::Flags),
     /// A hundred workflows, one of them with an endpoint that takes 30 seconds.
     Isolation(isolation::Flags),
+    /// Throughput, latency and cost, compared with the bare work.
+    Bench(bench::Flags),
+    /// A bare client that sends one request over and over.
+    Bare(bench::bare::Flags),
     /// Check a folder of evidence again.
     Check {
         /// What a run left behind.
@@ -45,6 +50,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Arguments::Chaos(flags) => tokio::runtime::Runtime::new()?.block_on(chaos::run(&flags))?,
         Arguments::Order(flags) => tokio::runtime::Runtime::new()?.block_on(order::run(&flags))?,
         Arguments::Isolation(flags) => tokio::runtime::Runtime::new()?.block_on(isolation::run(&flags))?,
+        Arguments::Bench(flags) => tokio::runtime::Runtime::new()?.block_on(bench::run(&flags))?,
+        Arguments::Bare(flags) => tokio::runtime::Runtime::new()?.block_on(bench::bare::run(&flags))?,
         Arguments::Check { folder } => {
             let (case, report) = check::check(&folder)?;
             println!("{}", check::summary(&case, &report));

@@ -134,9 +134,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let folder = std::path::absolute(&flags.out)?;
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
-    let kafka_address = TcpListener::bind("127.0.0.1:0").await?;
-    let kafka = Kafka::start(&folder.join("kafka"), &std::path::absolute(&flags.jars)?, kafka_address.local_addr()?)?;
-    let kafka_proxy = crate::proxy::Proxy::start_on(kafka_address, local(kafka.port))?;
+    let kafka = Kafka::start(&folder.join("kafka"), &std::path::absolute(&flags.jars)?, None)?;
     let postgres = Postgres::init(&folder.join("postgres"))?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     // The middle event of the first few keys.
@@ -153,7 +151,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let settings = Settings {
         binary: std::path::absolute(&flags.binary)?,
         folder: folder.clone(),
-        brokers: kafka_proxy.address.to_string(),
+        brokers: local(kafka.port).to_string(),
         database: format!("postgresql://oncebox@127.0.0.1:{}/postgres", postgres.port),
         receiver: format!("http://{}/events", listener.local_addr()?),
         topic: TOPIC.to_owned(),

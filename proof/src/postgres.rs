@@ -14,12 +14,19 @@ pub struct Postgres {
     user: Option<&'static str>,
     pub data: PathBuf,
     pub port: u16,
+    settings: &'static [&'static str],
     child: Option<Child>,
 }
 
 impl Postgres {
     pub fn init(data: &Path) -> anyhow::Result<Self> {
+        Self::init_with(data, &[])
+    }
+
+    /// The same, with settings of its own beside the usual ones.
+    pub fn init_with(data: &Path, settings: &'static [&'static str]) -> anyhow::Result<Self> {
         let mut server = Self::at(data)?;
+        server.settings = settings;
         std::fs::create_dir_all(data)?;
         server.own()?;
         let made = server
@@ -48,7 +55,7 @@ impl Postgres {
         let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
         let has_postgres = Command::new("id").arg("postgres").output().is_ok_and(|out| out.status.success());
         let user = root.then_some(if has_postgres { "postgres" } else { "nobody" });
-        Ok(Self { bin, user, data: data.to_owned(), port: free_port()?, child: None })
+        Ok(Self { bin, user, data: data.to_owned(), port: free_port()?, settings: &[], child: None })
     }
 
     /// PostgreSQL refuses to run as root, and its folder must be its own.
@@ -91,6 +98,7 @@ impl Postgres {
                 "max_wal_size=2GB",
             ])
             .args(["-c", "wal_keep_size=512MB", "-c", "log_min_messages=fatal"])
+            .args(self.settings.iter().flat_map(|setting| ["-c", setting]))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

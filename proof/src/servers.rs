@@ -56,10 +56,11 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Formats its storage and starts. Clients are told to come through `advertised`.
-    pub fn start(folder: &Path, jars: &Path, advertised: SocketAddr) -> anyhow::Result<Self> {
+    /// Formats its storage and starts. Clients are told to come through `advertised`, or straight.
+    pub fn start(folder: &Path, jars: &Path, advertised: Option<SocketAddr>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let (port, controller) = (free_port()?, free_port()?);
+        let advertised = advertised.unwrap_or_else(|| local(port));
         let properties = format!(
             "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
              listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\

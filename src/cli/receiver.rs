@@ -40,9 +40,15 @@ pub struct Flags {
     /// Die at the first request that is its key's attempt of this number.
     #[arg(long)]
     die_at_attempt: Option<u32>,
+    /// Answer 200 to everything and only count, as fast as can be, for benchmarks; no log, no check of signatures.
+    #[arg(long, conflicts_with_all = ["secrets", "fail", "lose", "close", "status", "stall", "die_at_attempt", "log_file"])]
+    fast: bool,
 }
 
 pub fn run(flags: &Flags) -> Result<(), Failure> {
+    if flags.fast {
+        return block_on(async { Ok(crate::receiver::fast::serve(flags.listen).await?) });
+    }
     let behaviour = Behaviour {
         fail: flags.fail,
         lose: flags.lose,

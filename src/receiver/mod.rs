@@ -5,6 +5,7 @@
 //! killed and started again still drops repeats. With signing secrets, only what one of them signed is believed.
 
 pub mod behaviour;
+pub mod fast;
 pub mod log;
 
 use std::collections::HashSet;

@@ -1,0 +1,49 @@
+//! What Postgres spends on the payload alone: the same rows, a thousand to an insert, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use super::meter::cpu_seconds;
+use super::stand::Stand;
+use crate::servers::children;
+
+const ROWS: i64 = 1_000;
+
+/// Microseconds of Postgres' CPU for each row, over a while. Needs rows in the outbox to copy.
+pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64> {
+    stand
+        .client
+        .batch_execute(
+            "drop table if exists bench_rows, bench_sample;
+             create table bench_rows (like oncebox.outbox including all);
+             create table bench_sample as select * from oncebox.outbox limit 1000;",
+        )
+        .await?;
+    let sample =
+        stand.client.query("select key, event_type, content_type, source_at, body from bench_sample", &[]).await?;
+    anyhow::ensure!(i64::try_from(sample.len())? == ROWS, "too few rows in the outbox to copy");
+    let texts = |column: usize| sample.iter().map(|row| row.get::<_, String>(column)).collect::<Vec<_>>();
+    let (keys, types, contents) = (texts(0), texts(1), texts(2));
+    let times: Vec<i64> = sample.iter().map(|row| row.get(3)).collect();
+    let bodies: Vec<Vec<u8>> = sample.iter().map(|row| row.get(4)).collect();
+    let insert = stand
+        .client
+        .prepare(
+            "insert into bench_rows
+                    (cursor, record_offset, event_index, generation, day, key, event_type, content_type, source_at,
+                     created_at, config_version, body)
+             select 7, a.record_offset, 0, 0, current_date, a.key, a.event_type, a.content_type, a.source_at,
+                    clock_timestamp(), 1, a.body
+               from unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::bytea[])
+                    as a (record_offset, key, event_type, content_type, source_at, body)",
+        )
+        .await?;
+    let postmaster = stand.postgres.postmaster();
+    let spent = || children(postmaster, "").into_iter().map(cpu_seconds).sum::<f64>();
+    let (began, before, mut rows) = (Instant::now(), spent(), 0);
+    while began.elapsed() < length {
+        let offsets: Vec<i64> = (rows..rows + ROWS).collect();
+        stand.client.execute(&insert, &[&offsets, &keys, &types, &contents, &times, &bodies]).await?;
+        rows += ROWS;
+    }
+    Ok((spent() - before) * 1e6 / rows as f64)
+}

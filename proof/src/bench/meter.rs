@@ -1,0 +1,156 @@
+//! What a window of time cost: CPU from /proc, WAL and statements from Postgres.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::stand::Stand;
+use crate::servers::children;
+
+/// The kernel's clock ticks a second, as /proc counts CPU time; the same on every Linux that runs Rust.
+const TICKS: f64 = 100.0;
+
+/// What the receiver says it saw.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Seen {
+    pub requests: u64,
+    pub bytes: u64,
+    pub distinct: u64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub p999_us: u64,
+}
+
+/// All counters at one moment.
+pub struct Reading {
+    at: Instant,
+    seen: Seen,
+    subjects: f64,
+    receiver: f64,
+    postgres: f64,
+    wal: i64,
+    statements: i64,
+    payload_selects: i64,
+}
+
+/// What lies between two readings, per event where that makes sense.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Window {
+    pub events: u64,
+    pub per_second: f64,
+    pub subject_cpu_us: f64,
+    pub receiver_cpu_us: f64,
+    pub postgres_cpu_us: f64,
+    pub wal_bytes: f64,
+    pub body_bytes: f64,
+    pub statements_per_1000: f64,
+    pub payload_selects: i64,
+}
+
+impl Reading {
+    /// `subjects`: the processes that are measured, beside receiver and Postgres.
+    pub async fn take(stand: &Stand, subjects: &[u32]) -> anyhow::Result<Self> {
+        let row = stand
+            .client
+            .query_one(
+                "select (pg_current_wal_insert_lsn() - '0/0')::int8,
+                        coalesce(sum(calls) filter (where query !~ 'pg_stat_statements|pg_current_wal'), 0)::int8,
+                        coalesce(sum(calls) filter (where query ~* 'from oncebox.outbox' and query ~* 'body'), 0)::int8
+                   from pg_stat_statements",
+                &[],
+            )
+            .await?;
+        let postmaster = stand.postgres.postmaster();
+        let postgres = children(postmaster, "").into_iter().chain([postmaster]).map(cpu_seconds).sum();
+        Ok(Self {
+            seen: stand.seen().await?,
+            at: Instant::now(),
+            subjects: subjects.iter().map(|pid| cpu_seconds(*pid)).sum(),
+            receiver: cpu_seconds(stand.receiver_pid()),
+            postgres,
+            wal: row.get(0),
+            statements: row.get(1),
+            payload_selects: row.get(2),
+        })
+    }
+
+    pub fn until(&self, later: &Self) -> Window {
+        let events = later.seen.requests.saturating_sub(self.seen.requests);
+        let per_event = |amount: f64| amount / (events as f64).max(1.0);
+        Window {
+            events,
+            per_second: events as f64 / (later.at - self.at).as_secs_f64(),
+            subject_cpu_us: per_event((later.subjects - self.subjects) * 1e6),
+            receiver_cpu_us: per_event((later.receiver - self.receiver) * 1e6),
+            postgres_cpu_us: per_event((later.postgres - self.postgres) * 1e6),
+            wal_bytes: per_event((later.wal - self.wal) as f64),
+            body_bytes: per_event((later.seen.bytes - self.seen.bytes) as f64),
+            statements_per_1000: per_event((later.statements - self.statements) as f64 * 1000.0),
+            payload_selects: later.payload_selects - self.payload_selects,
+        }
+    }
+}
+
+/// Measures for a while, from when the receiver has seen `warm` requests.
+pub async fn measure(stand: &Stand, subjects: &[u32], warm: u64, length: Duration) -> anyhow::Result<Window> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while stand.seen().await?.requests < warm {
+        anyhow::ensure!(Instant::now() < deadline, "no {warm} requests came within a minute");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if std::env::var_os("BENCH_STATEMENTS").is_some() {
+        stand.client.batch_execute("select pg_stat_statements_reset()").await?;
+    }
+    let before = Reading::take(stand, subjects).await?;
+    tokio::time::sleep(length).await;
+    let after = Reading::take(stand, subjects).await?;
+    if std::env::var_os("BENCH_STATEMENTS").is_some() {
+        tell_statements(stand).await?;
+    }
+    Ok(before.until(&after))
+}
+
+/// Which statements took the time; for whoever looks into it.
+async fn tell_statements(stand: &Stand) -> anyhow::Result<()> {
+    let query = "select calls, rows, total_exec_time, wal_bytes::int8, wal_fpi, regexp_replace(left(query, 90), '\\s+', ' ', 'g')
+                   from pg_stat_statements order by total_exec_time desc limit 9";
+    for row in stand.client.query(query, &[]).await? {
+        println!(
+            "    {:>6} calls {:>8} rows {:>8.0} ms {:>11} B WAL {:>5} pages  {}",
+            row.get::<_, i64>(0),
+            row.get::<_, i64>(1),
+            row.get::<_, f64>(2),
+            row.get::<_, i64>(3),
+            row.get::<_, i64>(4),
+            row.get::<_, &str>(5)
+        );
+    }
+    Ok(())
+}
+
+/// User and system time of a process, its ended threads included.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in parentheses and may hold anything.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / TICKS
+}
+
+/// The most memory that a process ever had.
+pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    Ok(line.split_whitespace().next().context("a number")?.parse::<f64>()? / 1024.0)
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}

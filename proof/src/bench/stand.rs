@@ -1,0 +1,171 @@
+//! Where it is measured: a real broker, a real PostgreSQL that syncs, the fast receiver, each in a process of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::meter::Seen;
+use super::subject::Subject;
+use crate::postgres::Postgres;
+use crate::servers::{Kafka, free_port, local};
+
+/// fsync and synchronous_commit are on, as they are by default.
+const SETTINGS: &[&str] = &[
+    "shared_preload_libraries=pg_stat_statements",
+    "shared_buffers=512MB",
+    "max_wal_size=8GB",
+    "checkpoint_timeout=15min",
+];
+
+pub struct Stand {
+    pub folder: PathBuf,
+    pub binary: PathBuf,
+    pub kafka: Kafka,
+    pub postgres: Postgres,
+    pub client: tokio_postgres::Client,
+    receiver: Child,
+    receiver_port: u16,
+}
+
+impl Stand {
+    pub async fn start(folder: PathBuf, binary: PathBuf, jars: &std::path::Path) -> anyhow::Result<Self> {
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder)?;
+        let kafka = Kafka::start(&folder.join("kafka"), jars, None)?;
+        let postgres = Postgres::init_with(&folder.join("postgres"), SETTINGS)?;
+        let client = postgres.client().await?;
+        client.batch_execute("create extension pg_stat_statements").await?;
+        let receiver_port = free_port()?;
+        let receiver = Command::new(&binary)
+            .args(["receiver", "--fast", "--listen"])
+            .arg(local(receiver_port).to_string())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting the receiver")?;
+        let stand = Self { folder, binary, kafka, postgres, client, receiver, receiver_port };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stand.seen().await.is_err() {
+            anyhow::ensure!(Instant::now() < deadline, "the receiver does not start");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(stand)
+    }
+
+    pub fn brokers(&self) -> String {
+        local(self.kafka.port).to_string()
+    }
+
+    pub fn receiver_pid(&self) -> u32 {
+        self.receiver.id()
+    }
+
+    pub fn receiver_address(&self) -> String {
+        local(self.receiver_port).to_string()
+    }
+
+    /// Writes a configuration with these workflows, and answers where.
+    pub fn config(&self, name: &str, workflows: &[Subject]) -> anyhow::Result<PathBuf> {
+        let mut text = format!(
+            "kafka: {{brokers: \"{}\", groupPrefix: bench, properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500}}}}\n\
+             postgres: {{url: \"postgresql://oncebox@{}/postgres\", tls: {{mode: disable}}}}\n\
+             admin: {{listen: \"{}\"}}\negress: {{allow: [127.0.0.0/8]}}\nworkflows:\n",
+            self.brokers(),
+            local(self.postgres.port),
+            local(free_port()?)
+        );
+        workflows.iter().for_each(|workflow| text.push_str(&workflow.yaml(&self.receiver_address())));
+        let path = self.folder.join(format!("{name}.yaml"));
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    pub fn oncebox(&self, verb: &[&str], config: &std::path::Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(verb).arg("--config").arg(config);
+        command.env("BENCH_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        command
+    }
+
+    /// Runs to its end.
+    pub fn order(&self, verb: &[&str], config: &std::path::Path) -> anyhow::Result<()> {
+        let output = self.oncebox(verb, config).output()?;
+        anyhow::ensure!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    /// A relay that runs until it is dropped.
+    pub fn relay(&self, name: &str, config: &std::path::Path) -> anyhow::Result<Process> {
+        let log = std::fs::File::create(self.folder.join(format!("{name}.log")))?;
+        let child = self.oncebox(&["run"], config).stdout(Stdio::null()).stderr(log).spawn().context("a relay")?;
+        Ok(Process(child))
+    }
+
+    pub async fn seen(&self) -> anyhow::Result<Seen> {
+        Ok(serde_json::from_slice(&self.ask("GET /_seen").await?)?)
+    }
+
+    /// The receiver forgets what it saw.
+    pub async fn begin_anew(&self) -> anyhow::Result<()> {
+        self.ask("POST /_seen").await.map(drop)
+    }
+
+    /// The last request of many, as it came.
+    pub async fn last_request(&self) -> anyhow::Result<Vec<u8>> {
+        self.ask("GET /_last").await
+    }
+
+    async fn ask(&self, what: &str) -> anyhow::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.receiver_address()).await?;
+        stream.write_all(format!("{what} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).await?;
+        let mut read = Vec::new();
+        loop {
+            if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&read[..end]).to_ascii_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap_or("0");
+                let length: usize = length.trim().parse()?;
+                if read.len() >= end + 4 + length {
+                    return Ok(read[end + 4..end + 4 + length].to_vec());
+                }
+            }
+            anyhow::ensure!(stream.read_buf(&mut read).await? > 0, "the receiver closed");
+        }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        let _ = self.receiver.kill();
+        let _ = self.receiver.wait();
+    }
+}
+
+/// A process that is killed when it is dropped.
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Asks it to end, and waits.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        crate::servers::signal(self.0.id(), "TERM");
+        let deadline = Instant::now() + Duration::from_secs(40);
+        while self.0.try_wait()?.is_none() {
+            anyhow::ensure!(Instant::now() < deadline, "a relay does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
