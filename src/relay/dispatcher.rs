@@ -250,7 +250,7 @@ impl Dispatcher {
         self.has_room.store(hands_on && room, Ordering::Release);
         self.pace.tell(match hands_on && !self.windows.is_empty() {
             false => Ahead::Unknown,
-            true if self.windows.values().any(|window| window.may_wait || window.claiming) => Ahead::Behind,
+            true if self.windows.values().any(|window| window.reads_back) => Ahead::Behind,
             true => Ahead::By { events, most: self.most_ahead() },
         });
     }

@@ -57,6 +57,7 @@ impl Dispatcher {
                 if let Some(window) = self.windows.get_mut(&cursor) {
                     window.told.store(false, Ordering::Release);
                     window.may_wait = true;
+                    window.reads_back = true;
                 }
             }
         }

@@ -55,6 +55,7 @@ impl Dispatcher {
         for cursor in waiting {
             if let Some(window) = self.windows.get_mut(cursor) {
                 window.may_wait = true;
+                window.reads_back = true;
             }
         }
         self.taken(taken);

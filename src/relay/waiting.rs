@@ -100,6 +100,7 @@ impl Dispatcher {
                 // What was read may have been cut by the limit: asked again until nothing comes.
                 // A record whose events were each given a life of their own has none here, and they are due now.
                 window.may_wait = !events.is_empty() || claimed_to > window.claimed_to();
+                window.reads_back = window.may_wait;
                 self.next_retry_at = if events.is_empty() { Instant::now() } else { self.next_retry_at };
                 window.claim_limit = 0;
                 let in_turn = window.has_queued();
@@ -108,7 +109,7 @@ impl Dispatcher {
                     self.turns.push_back(cursor);
                 }
             }
-            Some(Claim::Nothing) => window.may_wait = false,
+            Some(Claim::Nothing) => (window.may_wait, window.reads_back) = (false, false),
             // Asked again with the slots that first attempts are sure to get; more than those are leased one by one.
             Some(Claim::TooNarrow) if only_what_starts => window.claim_limit = sure,
             Some(Claim::TooNarrow) => window.claim_limit = WIDEST_RANGE,

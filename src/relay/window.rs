@@ -22,6 +22,8 @@ pub struct Window {
     pub lease_until: Instant,
     /// Events may wait in the outbox behind what is claimed.
     pub may_wait: bool,
+    /// And they do, as far as is known.
+    pub reads_back: bool,
     /// How many events the next claim must ask for at least.
     pub claim_limit: usize,
     /// When the last claim began: whoever waited longest is next.
@@ -65,6 +67,7 @@ impl Window {
             lease_until: delivery.lease_until,
             // Events may have been appended between taking the delivery and knowing that we hold it.
             may_wait: true,
+            reads_back: true,
             claim_limit: 0,
             claimed_at: Instant::now(),
             claiming: false,

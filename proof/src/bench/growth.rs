@@ -106,6 +106,10 @@ async fn drain(stand: &Stand, flags: &Flags) -> anyhow::Result<f64> {
 /// Delivered events of today, as many as that.
 async fn history(stand: &Stand, rows: i64) -> anyhow::Result<i64> {
     let step = 250_000;
+    stand
+        .client
+        .batch_execute("create table if not exists bench_sample as select * from oncebox.outbox limit 1000")
+        .await?;
     for from in (0..rows).step_by(usize::try_from(step)?) {
         stand
             .client

@@ -31,7 +31,7 @@ pub struct Flags {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Requests at the same time, of the relay and of the bare client.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 512)]
     concurrency: usize,
     /// Only these kinds of throughput.
     #[arg(long, value_delimiter = ',')]

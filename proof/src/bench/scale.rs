@@ -22,8 +22,11 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Vec<Scale>> {
     let mut found = Vec::new();
     for (processes, workflows) in [(1, 1), (2, 1), (4, 1), (1, 10), (1, 100)] {
         let name = format!("scale-{processes}-{workflows}");
-        let subjects: Vec<Subject> =
-            (0..workflows).map(|number| Subject::new(&format!("{name}-{number}"), true)).collect();
+        // A process has its share of a workflow's requests.
+        let concurrency = if workflows == 1 { flags.concurrency } else { 64 };
+        let subjects: Vec<Subject> = (0..workflows)
+            .map(|number| Subject { concurrency, ..Subject::new(&format!("{name}-{number}"), true) })
+            .collect();
         stand.begin_anew().await?;
         let relays = (0..processes)
             .map(|number| {

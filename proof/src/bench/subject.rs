@@ -62,7 +62,7 @@ pub fn event(n: u64, us: u128) -> String {
     let ms = us / 1000;
     format!(
         "{{\"before\":null,\"after\":{{\"n\":{n},\"us\":{us},\"id\":{id},\"customer\":{{\"name\":\"Grace Hopper\",\"city\":\"Arlington\"}},\
-         \"status\":\"placed\",\"total\":\"{total}.90\",\"currency\":\"EUR\",\"note\":\"leave it with the neighbour on the second floor, please\"}},\
+         \"status\":\"placed\",\"total\":\"{total}.90\",\"currency\":\"EUR\",\"note\":\"leave it with the neighbour on the second floor, please, and ring twice\"}},\
          \"source\":{{\"version\":\"3.0.0.Final\",\"connector\":\"postgresql\",\"name\":\"sales\",\"ts_ms\":{ms},\"snapshot\":\"false\",\
          \"db\":\"sales\",\"schema\":\"public\",\"table\":\"orders\",\"txId\":{id},\"lsn\":{lsn}}},\"op\":\"c\",\"ts_ms\":{ms}}}",
         id = 1_000_000 + n,
@@ -79,6 +79,8 @@ pub fn producer(brokers: &str, linger: &str) -> anyhow::Result<ThreadedProducer<
     Ok(ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("linger.ms", linger)
+        // Records without a key go to one partition after the other, a batch at a time.
+        .set("sticky.partitioning.linger.ms", "2")
         .set("queue.buffering.max.messages", "1000000")
         .create()?)
 }
@@ -87,16 +89,17 @@ pub fn producer(brokers: &str, linger: &str) -> anyhow::Result<ThreadedProducer<
 pub fn fill(brokers: &str, topic: &str, events: std::ops::Range<u64>) -> anyhow::Result<()> {
     let producer = producer(brokers, "20")?;
     for n in events {
-        send(&producer, topic, n);
+        send(&producer, topic, n, Some(&n.to_string()));
     }
     producer.flush(Duration::from_secs(120))?;
     Ok(())
 }
 
 /// Sends one event, waiting for room.
-pub fn send(producer: &ThreadedProducer<DefaultProducerContext>, topic: &str, n: u64) {
-    let (key, value) = (n.to_string(), event(n, now_us()));
-    let mut record = BaseRecord::to(topic).key(&key).payload(&value);
+pub fn send(producer: &ThreadedProducer<DefaultProducerContext>, topic: &str, n: u64, key: Option<&str>) {
+    let value = event(n, now_us());
+    let mut record: BaseRecord<'_, str, String> = BaseRecord::to(topic).payload(&value);
+    record.key = key;
     while let Err((_, unsent)) = producer.send(record) {
         std::thread::sleep(Duration::from_millis(5));
         record = unsent;

@@ -11,7 +11,7 @@ use super::subject::Subject;
 use super::{Flags, insert};
 
 /// What is seen before measuring begins: connections are open, caches are warm.
-const WARM: u64 = 10_000;
+const WARM: u64 = 30_000;
 
 /// The kinds in the order they are measured, each round.
 const KINDS: [(&str, bool, bool, bool); 8] = [
