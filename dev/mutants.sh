@@ -16,6 +16,7 @@ mutants=(
   "topic-by-name|it|a_topic_created_again_with_a_longer_log_halts"
   "lost-offsets-ignored|it|retention_past_the_cursor_halts_and_an_operator_ends_the_halt"
   "new-partition-at-end|it|a_partition_added_under_load_is_read_from_its_beginning"
+  "client-comes-back|it|a_reader_that_leaves_while_the_group_is_rebalancing_reads_on_when_it_is_back"
   "shut-lanes-open|it|a_dead_letter_holds_up_its_own_key_until_it_is_replayed"
   "rate-ignored|it|all_processes_together_keep_to_the_rate"
   "dead-letters-flood|it|more_dead_letters_than_the_limit_suspend"

@@ -53,6 +53,10 @@ pub(super) struct Loop<'a> {
     pub(super) consumer: BaseConsumer<Context>,
     pub(super) pipeline: Arc<Pipeline>,
     subscribed: bool,
+    /// It has left its group, and is not used again: librdkafka may put leaving off, and a new subscription calls it off.
+    has_left: bool,
+    /// A partition was assigned to this client and is not held here.
+    pub(super) unheld: bool,
     paused: bool,
     pub(super) committed: HashMap<(String, i32), i64>,
     pub(super) told_at: Instant,
@@ -76,6 +80,8 @@ impl<'a> Loop<'a> {
             consumer,
             pipeline: Pipeline::new(&shared.budget),
             subscribed: false,
+            has_left: false,
+            unheld: false,
             paused: false,
             committed: HashMap::new(),
             told_at: Instant::now(),
@@ -92,6 +98,9 @@ impl<'a> Loop<'a> {
                 error!(workflow = %self.workflow.id, "Kafka's client gave up; making a new one");
                 break;
             }
+            if self.has_left && self.signals.state.borrow().reads() && !crate::mutant!("client-comes-back") {
+                break;
+            }
             self.follow_state();
             self.follow_pressure();
             self.poll();
@@ -106,9 +115,12 @@ impl<'a> Loop<'a> {
 
     fn follow_state(&mut self) {
         let reads = self.signals.state.borrow().reads();
-        if reads && !self.subscribed {
+        if reads && !self.subscribed && (!self.has_left || crate::mutant!("client-comes-back")) {
             match self.consumer.subscribe(&self.workflow.source.topics.subscription()) {
-                Ok(()) => self.subscribed = true,
+                Ok(()) => {
+                    self.subscribed = true;
+                    info!(workflow = %self.workflow.id, "joining the consumer group");
+                }
                 Err(failure) => warn!(workflow = %self.workflow.id, error = %failure, "subscribing failed"),
             }
         } else if !reads && self.subscribed {
@@ -121,7 +133,10 @@ impl<'a> Loop<'a> {
 
     fn follow_pressure(&mut self) {
         let wanted = self.signals.pressure.load(Ordering::Acquire);
-        // New partitions arrive unpaused, so a pause is applied again whenever it is wanted.
+        // New partitions are not paused, so a pause is applied again whenever it is wanted.
+        if self.consumer.context().assigned_anew.swap(false, Ordering::AcqRel) {
+            self.paused = false;
+        }
         if wanted || (self.paused && self.pipeline.wait_for_room(Duration::ZERO)) {
             self.set_paused(wanted);
         }
@@ -184,8 +199,11 @@ impl<'a> Loop<'a> {
     }
 
     fn look_for_fenced(&mut self) {
+        if self.has_left {
+            return;
+        }
         let changed = self.shared.watched.take_changed(&self.workflow.id);
-        let fenced = self.consumer.context().partitions().values().any(|p| p.holding.is_lost());
+        let fenced = self.unheld || self.consumer.context().partitions().values().any(|p| p.holding.is_lost());
         if changed {
             self.consumer.context().set_trouble(Trouble::Rejoin);
         }
@@ -224,29 +242,29 @@ impl<'a> Loop<'a> {
         std::thread::sleep(REJOIN_AFTER);
     }
 
-    /// Leaves the group and gives every partition up.
+    /// Leaves the group and gives every partition up. Whoever comes back does so with a new client.
     fn leave(&mut self) {
         self.consumer.unsubscribe();
-        self.subscribed = false;
+        (self.subscribed, self.has_left) = (false, true);
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline && self.consumer.assignment().is_ok_and(|list| list.count() > 0) {
             let _ = self.consumer.poll(Duration::from_millis(50));
         }
         let left: Vec<Partition> = self.consumer.context().partitions().drain().map(|(_, p)| p).collect();
         self.consumer.context().give_up(left);
-        self.committed.clear();
-        self.paused = false;
     }
 
     /// Stores what was read, then leaves. Closing can hang inside librdkafka, so it gets a deadline.
     fn close(mut self) {
-        self.set_paused(true);
-        // Without the outbox what was not started is not waited for: it is read again.
-        if self.signals.direct.is_none() {
-            self.pipeline.wait_until_empty(Duration::from_secs(5));
+        if !self.has_left {
+            self.set_paused(true);
+            // Without the outbox what was not started is not waited for: it is read again.
+            if self.signals.direct.is_none() {
+                self.pipeline.wait_until_empty(Duration::from_secs(5));
+            }
+            self.commit();
+            self.leave();
         }
-        self.commit();
-        self.leave();
         let (done, closed) = std::sync::mpsc::channel();
         let consumer = self.consumer;
         std::thread::spawn(move || {

@@ -66,6 +66,8 @@ pub struct Context {
     pub trouble: Mutex<Option<Trouble>>,
     /// An offset was not committed: all are told again.
     pub untold: AtomicBool,
+    /// Partitions came since this was last asked.
+    pub assigned_anew: AtomicBool,
 }
 
 impl Context {
@@ -77,6 +79,7 @@ impl Context {
             partitions: Mutex::default(),
             trouble: Mutex::default(),
             untold: AtomicBool::new(false),
+            assigned_anew: AtomicBool::new(false),
         }
     }
 
@@ -94,6 +97,25 @@ impl Context {
 
     fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) {
         crate::failpoint!("ingest.assign");
+        // Nothing new needs nothing of Postgres, which may be away.
+        let assigned = if partitions.count() == 0 { Vec::new() } else { self.take(consumer, partitions) };
+        self.hold(assigned, partitions);
+        let result = match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
+            RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(partitions),
+        };
+        // librdkafka remembers a pause of a partition that was here before.
+        if let Err(failure) = result.and_then(|()| consumer.resume(partitions)) {
+            error!(workflow = %self.workflow.id, error = %failure, "librdkafka refused the assignment");
+            self.set_trouble(Trouble::Rejoin);
+        }
+        self.assigned_anew.store(true, Ordering::Release);
+        self.signals.joined.store(true, Ordering::Release);
+        self.signals.assigned.notify_one();
+    }
+
+    /// Takes the cursors of partitions, or says why that cannot be.
+    fn take(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> Vec<Assigned> {
         let resolver = Resolver {
             consumer,
             database: &self.shared.database,
@@ -105,7 +127,7 @@ impl Context {
             .shared
             .runtime
             .block_on(async { tokio::time::timeout(TAKE_LIMIT, resolver.resolve(partitions)).await });
-        let assigned = match resolved {
+        match resolved {
             Ok(Ok(assigned)) => assigned,
             Ok(Err(assignment::Error::Halt(reason))) => {
                 self.set_trouble(Trouble::Halt(reason));
@@ -121,18 +143,7 @@ impl Context {
                 self.set_trouble(Trouble::Rejoin);
                 Vec::new()
             }
-        };
-        self.hold(assigned, partitions);
-        let result = match consumer.rebalance_protocol() {
-            RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
-            RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.assign(partitions),
-        };
-        if let Err(failure) = result {
-            error!(workflow = %self.workflow.id, error = %failure, "librdkafka refused the assignment");
-            self.set_trouble(Trouble::Rejoin);
         }
-        self.signals.joined.store(true, Ordering::Release);
-        self.signals.assigned.notify_one();
     }
 
     /// Writes start offsets into the list. A partition that could not be taken starts nowhere: its records are dropped.
@@ -144,7 +155,10 @@ impl Context {
             });
             let offset = match found {
                 Some(assigned) => Offset::Offset(assigned.taken.next_offset),
-                None => Offset::End,
+                None => {
+                    self.trouble.lock().expect("no holder of this lock panics").get_or_insert(Trouble::Rejoin);
+                    Offset::End
+                }
             };
             if let Err(failure) = element.set_offset(offset) {
                 error!(workflow = %self.workflow.id, error = %failure, "a start offset cannot be set");

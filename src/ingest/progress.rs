@@ -104,12 +104,16 @@ impl Loop<'_> {
     /// librdkafka's own position is moved inside `poll` alone, by what was given out and by markers in between. Between
     /// two polls it is past our own position only by markers. It may still be that of an earlier assignment until a
     /// record came in, or until it was seen empty; before that it is not believed.
-    fn pass_markers(&self) {
+    fn pass_markers(&mut self) {
         let Ok(positions) = self.consumer.position() else { return };
+        self.unheld = false;
         for element in positions.elements() {
             let key = (element.topic().to_owned(), element.partition());
             let mut partitions = self.consumer.context().partitions();
-            let Some(partition) = partitions.get_mut(&key) else { continue };
+            let Some(partition) = partitions.get_mut(&key) else {
+                self.unheld = true;
+                continue;
+            };
             let Offset::Offset(position) = element.offset() else {
                 partition.position_is_own = true;
                 continue;

@@ -74,7 +74,7 @@ impl Watch {
             self.forget(workflow);
             return;
         };
-        self.watched.compare_cursors(&held, &cursors);
+        self.watched.compare_cursors(workflow, &held, &cursors);
         let mut names: HashSet<String> = cursors.iter().map(|cursor| cursor.topic.clone()).collect();
         names.extend(self.watched.names(workflow));
         if names.is_empty() {

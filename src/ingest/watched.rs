@@ -83,10 +83,13 @@ impl Watched {
 
     /// A cursor under another epoch was moved by an operator, or taken by another process: what is read is not ours. One that is
     /// behind what this process had stored is on a server that took over without its last commits: it is read again, also when
-    /// no record comes that would show it. `held` is of before the cursors were read.
-    pub(super) fn compare_cursors(&self, held: &[(Arc<Holding>, i64)], cursors: &[CursorOffset]) {
-        for (holding, stored_to) in held {
-            let Some(cursor) = cursors.iter().find(|cursor| cursor.id == holding.cursor) else { continue };
+    /// no record comes that would show it; so is one that is not there at all. `held` is of before the cursors were read.
+    pub(super) fn compare_cursors(&self, workflow: &str, held: &[(Arc<Holding>, i64)], cursors: &[CursorOffset]) {
+        for (holding, stored_to) in held.iter().filter(|(holding, _)| *holding.workflow.id == *workflow) {
+            let Some(cursor) = cursors.iter().find(|cursor| cursor.id == holding.cursor) else {
+                holding.lose();
+                continue;
+            };
             // Without the outbox the row is a copy, and behind.
             let is_behind = !cursor.direct && (cursor.next_offset < *stored_to || cursor.owner_epoch < holding.epoch);
             if holding.epoch < cursor.owner_epoch || is_behind {

@@ -109,7 +109,7 @@ impl Followed {
     fn apply(&self, figures: &Figures, metrics: &Metrics) {
         let id = &*self.workflow.id;
         let delivery = &self.workflow.delivery;
-        let (waiting, bytes) = (figures.waiting.unsigned_abs(), figures.waiting_bytes.unsigned_abs());
+        let (waiting, bytes) = (figures.waiting.max(0).unsigned_abs(), figures.waiting_bytes.max(0).unsigned_abs());
         if waiting > delivery.max_waiting || bytes > delivery.max_waiting_bytes {
             if !self.pressure.swap(true, Ordering::AcqRel) {
                 warn!(workflow = id, waiting, bytes, "too much waits; reading pauses");

@@ -18,6 +18,7 @@ mod order;
 mod postgres;
 mod preview;
 mod receivers;
+mod rejoin;
 mod relay;
 mod reload;
 mod rename;
