@@ -118,30 +118,50 @@ fn terminal(case: &Case, report: &mut Report) {
     }
 }
 
+/// When a transaction made its first and its last change. It is of one statement, so it saw nothing that was committed
+/// after the first, and nobody saw anything of it before the last.
+#[derive(Clone, Copy)]
+struct Span {
+    first: i64,
+    last: i64,
+}
+
+fn transactions(case: &Case) -> HashMap<&str, Span> {
+    let mut spans: HashMap<&str, Span> = HashMap::new();
+    for change in &case.audit {
+        let span = spans.entry(&change.xid).or_insert(Span { first: change.at, last: change.at });
+        *span = Span { first: span.first.min(change.at), last: span.last.max(change.at) };
+    }
+    spans
+}
+
 /// When each right to send came to be: of a range by its epoch, of a retry by its fence.
 struct Claims {
-    epochs: HashMap<(i64, i64), i64>,
-    fences: HashMap<(Place, i64, i64), i64>,
+    epochs: HashMap<(i64, i64), Span>,
+    fences: HashMap<(Place, i64, i64), Span>,
 }
 
 impl Claims {
     fn of(case: &Case) -> Self {
         let (mut epochs, mut fences) = (HashMap::new(), HashMap::new());
+        let transactions = transactions(case);
         for change in &case.audit {
-            let Some(new) = &change.new else { continue };
+            let Some((new, span)) = change.new.as_ref().zip(transactions.get(change.xid.as_str()).copied()) else {
+                continue;
+            };
             if change.table == "delivery" {
-                epochs.entry((number(new, "cursor"), number(new, "epoch"))).or_insert(change.at);
+                epochs.entry((number(new, "cursor"), number(new, "epoch"))).or_insert(span);
             } else if change.table == "cursor" && new["direct"] == true {
-                epochs.entry((number(new, "id"), number(new, "owner_epoch"))).or_insert(change.at);
+                epochs.entry((number(new, "id"), number(new, "owner_epoch"))).or_insert(span);
             } else if change.table == "retry" && new["state"] == "active" {
                 let key = (Place::of(new), number(new, "fence"), number(new, "sends"));
-                fences.entry(key).or_insert(change.at);
+                fences.entry(key).or_insert(span);
             }
         }
         Self { epochs, fences }
     }
 
-    fn of_request(&self, request: &Received, place: Place) -> Option<i64> {
+    fn of_request(&self, request: &Received, place: Place) -> Option<Span> {
         let leased = self.fences.get(&(place, request.fence, i64::from(request.attempt))).copied();
         match request.attempt {
             // Of a record with many events, first attempts too may be leased one by one.
@@ -160,10 +180,12 @@ fn requests(case: &Case, report: &mut Report) {
         let most = counted.entry(Place::of(new)).or_default();
         *most = number(new, "sends").max(*most);
     }
+    let transactions = transactions(case);
+    let ended = |change: &Audit| transactions.get(change.xid.as_str()).map_or(change.at, |span| span.last);
     let done: HashMap<Place, (i64, i64)> = case
-        .rows("done")
-        .iter()
-        .map(|row| (Place::of(row), (number(row, "sends"), millis(row, "at").unwrap_or(i64::MAX))))
+        .changes("done")
+        .filter_map(|change| Some((change.new.as_ref()?, ended(change))))
+        .map(|(new, ended)| (Place::of(new), (number(new, "sends"), ended)))
         .collect();
     let mut seen: HashMap<Place, Vec<&Received>> = HashMap::new();
     for request in &case.received {
@@ -179,11 +201,11 @@ fn requests(case: &Case, report: &mut Report) {
         let known: Vec<&&Received> = requests.iter().filter(|request| !case.may_be_lost(request.at)).collect();
         for request in &known {
             let claimed = claims.of_request(request, place);
-            report.expect("D5", claimed.is_some_and(|at| at <= request.at + CLOCK), || {
+            report.expect("D5", claimed.is_some_and(|claim| claim.last <= request.at + CLOCK), || {
                 format!("attempt {} of {place:?} was made without a claim before it", request.attempt)
             });
             if let (Some(claimed), Some((_, ended)), true) = (claimed, done.get(&place), request.attempt > 1) {
-                report.expect("D6", claimed <= *ended + CLOCK, || {
+                report.expect("D6", claimed.first <= *ended + CLOCK, || {
                     format!("attempt {} of {place:?} was claimed after the event's end", request.attempt)
                 });
             }
