@@ -22,7 +22,7 @@ use crate::ingest::workers::Workers;
 use crate::observe::Metrics;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
-use crate::outbox::writer::Writer;
+use crate::outbox::writer::{Coming, Writer};
 use crate::outbox::{Database, fleet, notify, partitions, seen};
 use crate::relay::{self, Settler};
 use crate::send::egress::Rules;
@@ -81,16 +81,17 @@ impl Process {
         let id = ProcessId::new_v4();
         let (batches, queue) = mpsc::channel(WRITER_QUEUE);
         let (halts, halted) = mpsc::unbounded_channel();
-        let desks = Desks::default();
+        let (desks, coming) = (Desks::default(), Coming::default());
         let writer = Writer {
             database: database.clone(),
             process: id,
             desks: desks.clone(),
             metrics: Arc::clone(metrics),
+            coming: Arc::clone(&coming),
             halts: halts.clone(),
         };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let workers = Arc::new(Workers::start(threads, &batches, &halts, metrics));
+        let workers = Arc::new(Workers::start(threads, (&batches, &coming), &halts, metrics));
         let (settler, settlers) = Settler::start(database, id, metrics);
         let watched = Arc::new(Watched::default());
         let budget: Arc<Budget> = Arc::default();

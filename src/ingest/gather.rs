@@ -32,6 +32,8 @@ pub(super) struct Gathered {
 impl Loop<'_> {
     pub(super) fn gather_and_pass_on(&mut self, mut patience: Duration, most_records: usize) {
         let mut gathered: HashMap<(String, i32), Gathered> = HashMap::new();
+        // Records come in runs of one partition.
+        let mut key = (String::new(), 0);
         let (mut records, mut bytes) = (0, 0);
         while records < most_records && bytes < MOST_BYTES {
             match self.consumer.poll(patience) {
@@ -39,7 +41,10 @@ impl Loop<'_> {
                 Some(Ok(message)) => {
                     self.unreadable = 0;
                     records += 1;
-                    bytes += gather(self.consumer.context(), &message, &mut gathered);
+                    if (key.0.as_str(), key.1) != (message.topic(), message.partition()) {
+                        key = (message.topic().to_owned(), message.partition());
+                    }
+                    bytes += gather(self.consumer.context(), &key, &message, &mut gathered);
                 }
                 Some(Err(failure)) => {
                     self.heed(&failure);
@@ -122,10 +127,14 @@ impl Loop<'_> {
 }
 
 /// Adds a message to its partition's batch. Answers its size; nothing for a record that is not ours to read.
-fn gather(context: &Context, message: &BorrowedMessage<'_>, gathered: &mut HashMap<(String, i32), Gathered>) -> usize {
-    let key = (message.topic().to_owned(), message.partition());
+fn gather(
+    context: &Context,
+    key: &(String, i32),
+    message: &BorrowedMessage<'_>,
+    gathered: &mut HashMap<(String, i32), Gathered>,
+) -> usize {
     let mut partitions = context.partitions();
-    let Some(partition) = partitions.get_mut(&key) else { return 0 };
+    let Some(partition) = partitions.get_mut(key) else { return 0 };
     let offset = message.offset();
     if partition.holding.is_lost() || offset < partition.position {
         return 0;
@@ -141,8 +150,10 @@ fn gather(context: &Context, message: &BorrowedMessage<'_>, gathered: &mut HashM
     let expected = partition.position;
     partition.position = offset + 1;
     partition.position_is_own = true;
-    let batch =
-        gathered.entry(key).or_insert_with(|| Gathered { expected, next: expected, records: Vec::new(), bytes: 0 });
+    if !gathered.contains_key(key) {
+        gathered.insert(key.clone(), Gathered { expected, next: expected, records: Vec::new(), bytes: 0 });
+    }
+    let batch = gathered.get_mut(key).expect("it was just put there");
     batch.next = offset + 1;
     batch.bytes += bytes;
     batch.records.push(record);

@@ -5,6 +5,9 @@ use rdkafka::ClientConfig;
 use crate::config::Kafka;
 use crate::outbox::load::Budget;
 
+/// Of one partition in one answer; librdkafka's own.
+const MOST_OF_A_PARTITION: usize = 1 << 20;
+
 /// A client without a group: metadata, offsets, topic ids.
 pub fn client(kafka: &Kafka) -> ClientConfig {
     let mut config = ClientConfig::new();
@@ -26,7 +29,10 @@ pub fn client(kafka: &Kafka) -> ClientConfig {
 /// The consumer of one workflow.
 pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig {
     let mut config = client(kafka);
-    let prefetched = (budget.bytes() / 4 / 1024).to_string();
+    // A broker answers with at least one record, whatever its size, so that small bounds stop nobody.
+    let prefetched = budget.bytes() / 4;
+    let (queued, answer, part) =
+        ((prefetched / 1024).to_string(), prefetched.to_string(), (prefetched / 4).min(MOST_OF_A_PARTITION).to_string());
     let ours = [
         // What was read is what Postgres says, or what we mark ourselves.
         ("enable.auto.commit", "false"),
@@ -39,13 +45,20 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     ];
     // Kept low, because every workflow has a consumer of its own.
     let defaults = [
-        ("queued.max.messages.kbytes", prefetched.as_str()),
+        ("queued.max.messages.kbytes", queued.as_str()),
+        ("fetch.max.bytes", answer.as_str()),
+        ("fetch.message.max.bytes", part.as_str()),
         ("fetch.wait.max.ms", "100"),
         ("session.timeout.ms", "30000"),
         ("max.poll.interval.ms", "300000"),
     ];
+    // `max.partition.fetch.bytes` is another name of the second.
+    let is_given = |name: &str| {
+        kafka.properties.contains_key(name)
+            || name == "fetch.message.max.bytes" && kafka.properties.contains_key("max.partition.fetch.bytes")
+    };
     for (name, value) in defaults {
-        if !kafka.properties.contains_key(name) {
+        if !is_given(name) {
             config.set(name, value);
         }
     }

@@ -20,6 +20,7 @@ use crate::event::{Reason, Record};
 use crate::observe::Metrics;
 use crate::outbox::append::{Batch, DeadRecord, Holding};
 use crate::outbox::load::Load;
+use crate::outbox::writer::Coming;
 use crate::transform::{Disposition, Rejection, Transformer};
 
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
@@ -44,13 +45,14 @@ pub type Halts = tokio::sync::mpsc::UnboundedSender<(Arc<Holding>, String)>;
 
 pub struct Workers {
     threads: Vec<Sender<Unread>>,
+    coming: Coming,
 }
 
 impl Workers {
     /// Starts `count` threads that write to `writer`. They end when the last sender of each is gone.
     pub fn start(
         count: usize,
-        writer: &tokio::sync::mpsc::Sender<Batch>,
+        (writer, coming): (&tokio::sync::mpsc::Sender<Batch>, &Coming),
         halts: &Halts,
         metrics: &Arc<Metrics>,
     ) -> Self {
@@ -60,8 +62,9 @@ impl Workers {
             let (sender, queue) = channel();
             let post = Arc::new(Post::default());
             posts.push(Arc::clone(&post));
-            let (writer, halts, metrics) = (writer.clone(), halts.clone(), Arc::clone(metrics));
-            let worker = Worker { post, writer, halts, metrics, records: 0, transformers: HashMap::new() };
+            let (writer, coming) = (writer.clone(), Arc::clone(coming));
+            let (halts, metrics) = (halts.clone(), Arc::clone(metrics));
+            let worker = Worker { post, writer, coming, halts, metrics, records: 0, transformers: HashMap::new() };
             std::thread::Builder::new()
                 .name(format!("transform-{index}"))
                 .spawn(move || worker.run(&queue))
@@ -69,12 +72,15 @@ impl Workers {
             threads.push(sender);
         }
         let _ = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch(&posts));
-        Self { threads }
+        Self { threads, coming: Arc::clone(coming) }
     }
 
     /// A partition always goes to the same thread, so its batches stay in order.
     pub fn read(&self, unread: Unread) {
         let index = unread.holding.cursor.0.unsigned_abs() as usize % self.threads.len();
+        if unread.direct.is_none() {
+            self.coming.fetch_add(1, Ordering::AcqRel);
+        }
         // A thread that is gone has panicked outside the transform; the load is freed and the process ends elsewhere.
         let _ = self.threads[index].send(unread);
     }
@@ -127,6 +133,7 @@ fn watch(posts: &[Arc<Post>]) {
 struct Worker {
     post: Arc<Post>,
     writer: tokio::sync::mpsc::Sender<Batch>,
+    coming: Coming,
     halts: Halts,
     metrics: Arc<Metrics>,
     /// How many this thread has begun.
@@ -139,6 +146,7 @@ impl Worker {
     fn run(mut self, queue: &Receiver<Unread>) {
         while let Ok(unread) = queue.recv() {
             if unread.holding.is_lost() {
+                self.comes_no_more(unread.direct.as_ref());
                 continue;
             }
             let (holding, next, direct) = (Arc::clone(&unread.holding), unread.next, unread.direct.clone());
@@ -148,6 +156,7 @@ impl Worker {
                 // Nothing is ever sent: it ends when the reader lets go of its side.
                 let _ = cleared.recv();
             }
+            self.comes_no_more(direct.as_ref());
             let Some(batch) = batch else { continue };
             match direct {
                 // A dispatcher that is gone has given the partition up: its records are read again.
@@ -155,6 +164,13 @@ impl Worker {
                 None if self.writer.blocking_send(batch).is_err() => return,
                 None => {}
             }
+        }
+    }
+
+    /// What was begun for the writer is about to be in its queue, or nothing came of it.
+    fn comes_no_more(&self, direct: Option<&Desk>) {
+        if direct.is_none() {
+            self.coming.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

@@ -3,10 +3,13 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 1;
+pub const BINARY_VERSION: i32 = 2;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 1] = [(1, include_str!("../../sql/migrations/0001_foundation.sql"))];
+const MIGRATIONS: [(i32, &str); 2] = [
+    (1, include_str!("../../sql/migrations/0001_foundation.sql")),
+    (2, include_str!("../../sql/migrations/0002_functions.sql")),
+];
 
 /// How a schema and this binary fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

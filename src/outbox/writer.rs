@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -19,12 +20,18 @@ use crate::observe::Metrics;
 
 const MOST_EVENTS: usize = 1_000;
 const MOST_BYTES: usize = 16 << 20;
+/// How long batches that are being made are waited for: one large statement costs less than two small ones.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// Batches that are being made for the writer and are not in its queue yet.
+pub type Coming = Arc<AtomicUsize>;
 
 pub struct Writer {
     pub database: Database,
     pub process: ProcessId,
     pub desks: Desks,
     pub metrics: Arc<Metrics>,
+    pub coming: Coming,
     /// Where to tell that a workflow must halt.
     pub halts: UnboundedSender<(Arc<Holding>, String)>,
 }
@@ -43,13 +50,22 @@ impl Writer {
             };
             let mut merged = Merged::default();
             merged.add(first);
-            while merged.has_room() {
-                match queue.try_recv() {
-                    Ok(batch) => merged.add(batch),
-                    Err(_) => break,
-                }
-            }
+            self.gather(&mut queue, &mut merged).await;
             self.store(merged.batches).await;
+        }
+    }
+
+    /// Adds what has queued, and what is about to.
+    async fn gather(&self, queue: &mut Receiver<Batch>, merged: &mut Merged) {
+        let deadline = tokio::time::Instant::now() + GATHER;
+        while merged.has_room() {
+            let next = match queue.try_recv() {
+                Ok(batch) => Some(batch),
+                Err(_) if self.coming.load(Ordering::Acquire) == 0 => None,
+                Err(_) => tokio::time::timeout_at(deadline, queue.recv()).await.ok().flatten(),
+            };
+            let Some(batch) = next else { return };
+            merged.add(batch);
         }
     }
 

@@ -3,6 +3,7 @@
 mod against;
 mod at_most_once;
 mod config;
+mod cost;
 mod credentials;
 mod deduplication;
 mod direct;

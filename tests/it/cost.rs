@@ -1,0 +1,191 @@
+//! What statements cost, where that can be told exactly: the way they find their rows, and the WAL they write. How long they
+//! take is the benchmark's business.
+
+use std::path::Path;
+
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::support::TestDatabase;
+use crate::support::process::migrated;
+
+const EVENTS: i64 = 20_000;
+/// So many that reading them all is dearer than a search for each of a few.
+const RETRIES: i64 = 60_000;
+
+/// A cursor with events, half of them done, and a long backlog of retries of ten workflows.
+async fn fill(database: &TestDatabase) {
+    database
+        .execute(&format!(
+            "insert into oncebox.outbox (cursor, record_offset, event_index, generation, day, key, event_type, content_type,
+                                         created_at, config_version, body)
+             select 1, n, 0, 0, timezone('utc', now())::date, 'k', 't', 'text/plain', now(), 1, 'x'
+               from generate_series(0, {EVENTS} - 1) as n;
+             insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
+             select 1, n, 0, 0, timezone('utc', now())::date, 'completed', 1, now() from generate_series(0, {EVENTS} / 2) as n;
+             insert into oncebox.retry (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted,
+                                        fence, due, in_doubt, event_at)
+             select 1, n, 0, 0, timezone('utc', now())::date, 'w' || n % 10, 'retryable', 1, 1, 1, now(), n % 2 = 0, now()
+               from generate_series({EVENTS}, {EVENTS} + {RETRIES}) as n"
+        ))
+        .await;
+}
+
+async fn plan(database: &TestDatabase, file: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(file);
+    let text = std::fs::read_to_string(path).expect("a statement");
+    let text = format!("explain {}", text.replace("oncebox.", &format!("{}.", database.schema)));
+    let rows = database.client.query_typed(&text, parameters).await.unwrap_or_else(|error| panic!("{file}: {error:?}"));
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// Every statement that looks for work, while tables are as they are now.
+async fn assert_indexed(database: &TestDatabase, tables: &str) {
+    let process = Uuid::new_v4();
+    let none: Option<Vec<i64>> = None;
+    let cursors = (&none as &(dyn ToSql + Sync), Type::INT8_ARRAY);
+    let workflow = (&"w1" as &(dyn ToSql + Sync), Type::TEXT);
+    let number = |n: &'static i64| (n as &(dyn ToSql + Sync), Type::INT8);
+    let plans = [
+        (
+            "relay/claim_retries.sql",
+            plan(
+                database,
+                "relay/claim_retries.sql",
+                &[
+                    workflow.clone(),
+                    (&process, Type::UUID),
+                    (&4.0_f64, Type::FLOAT8),
+                    number(&64),
+                    (&true, Type::BOOL),
+                    cursors.clone(),
+                ],
+            )
+            .await,
+        ),
+        (
+            "relay/end_in_doubt.sql",
+            plan(database, "relay/end_in_doubt.sql", &[workflow.clone(), number(&64), (&false, Type::BOOL)]).await,
+        ),
+        ("relay/next_due.sql", plan(database, "relay/next_due.sql", &[workflow.clone(), cursors]).await),
+        (
+            "relay/claim_waiting.sql",
+            plan(
+                database,
+                "relay/claim_waiting.sql",
+                &[number(&1), number(&7), number(&15_000), number(&1_000), number(&1_000_000)],
+            )
+            .await,
+        ),
+        (
+            "relay/rescue.sql",
+            plan(
+                database,
+                "relay/rescue.sql",
+                &[number(&1), workflow, number(&15_000), number(&15_100), number(&8)],
+            )
+            .await,
+        ),
+    ];
+    for (file, plan) in plans {
+        let scans = ["Seq Scan on retry", "Seq Scan on outbox", "Seq Scan on done"];
+        // A table without a page costs nothing to read; each statement is planned by what its tables have at that moment.
+        let cost = |line: &str| line.split("..").nth(1)?.split(' ').next()?.parse::<f64>().ok();
+        let is_bad =
+            |line: &&String| scans.iter().any(|scan| line.contains(scan)) && cost(line).is_none_or(|cost| cost >= 1.0);
+        let bad: Vec<&String> = plan.iter().filter(is_bad).collect();
+        assert!(bad.is_empty(), "{file} reads whole tables that are {tables}: {bad:?}\n{}", plan.join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn whoever_looks_for_work_reads_no_whole_table_be_it_empty_unknown_or_full() {
+    let database = TestDatabase::new().await;
+    migrated(&database);
+    database
+        .execute(
+            "insert into oncebox.workflow (id) select 'w' || n from generate_series(0, 9) as n;
+             insert into oncebox.cursor (id, workflow, cluster, topic, topic_id, partition, start_offset, next_offset, claimed_to,
+                                         delivery_epoch)
+             values (1, 'w1', 'c', 't', 'i', 0, 0, 20000, 15000, 7);
+             insert into oncebox.delivery (cursor, workflow, epoch, settled_to) values (1, 'w1', 7, 15000)",
+        )
+        .await;
+    assert_indexed(&database, "empty").await;
+    fill(&database).await;
+    assert_indexed(&database, "full and never looked at").await;
+    database.execute("analyze oncebox.outbox; analyze oncebox.done; analyze oncebox.retry").await;
+    assert_indexed(&database, "full and known").await;
+}
+
+/// Bytes of WAL that a statement writes.
+async fn wal_bytes(database: &TestDatabase, statement: &str) -> f64 {
+    let rows = database.query(&format!("explain (analyze, wal, costs off, timing off) {statement}"), &[]).await;
+    let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let counted = lines.iter().find_map(|line| line.split("bytes=").nth(1).filter(|_| line.contains("WAL:")));
+    let counted = counted.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    counted.unwrap_or_else(|| panic!("no WAL in {lines:?}"))
+}
+
+#[tokio::test]
+async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
+    let database = TestDatabase::new().await;
+    migrated(&database);
+    let process = Uuid::new_v4();
+    let (events, body) = (1_000, 600);
+    database
+        .execute(&format!(
+            "insert into oncebox.workflow (id) values ('w');
+             insert into oncebox.cursor (id, workflow, cluster, topic, topic_id, partition, start_offset, next_offset, claimed_to,
+                                         owner, owner_epoch, delivery_epoch)
+             values (1, 'w', 'c', 't', 'i', 0, 0, 0, 0, '{process}', 7, 7);
+             insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to)
+             values (1, 'w', '{process}', 7, now() + interval '1 hour', 0)"
+        ))
+        .await;
+    // Pages that a checkpoint has seen are written whole once; the first batch is for that.
+    let mut written = f64::MAX;
+    for batch in 0..3 {
+        let (from, to) = (batch * events, (batch + 1) * events);
+        let all = |value: &str| format!("array(select {value} from generate_series({from}, {to} - 1) as n)");
+        let stored = wal_bytes(
+            &database,
+            &format!(
+                "select * from oncebox.append_plain('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
+                     array[{to}]::bigint[], array[7]::bigint[], array[{events}], array[{events} * {body}]::bigint[],
+                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, {zeros}, {keys}, {types}, {contents}, {nothing}, {times},
+                     {versions}, {bodies}, {lanes})",
+                cursors = all("1::bigint"),
+                offsets = all("n::bigint"),
+                zeros = all("0"),
+                keys = all("'sales-orders-' || lpad(n::text, 22, '0')"),
+                types = all("'OrderChanged'::text"),
+                contents = all("'application/json'::text"),
+                nothing = all("null::text"),
+                times = all("1700000000000"),
+                versions = all("1::bigint"),
+                bodies = all(&format!("convert_to(repeat('x', {body}), 'UTF8')")),
+                lanes = all("null::bigint"),
+            ),
+        )
+        .await;
+        let settled = wal_bytes(
+            &database,
+            &format!(
+                "select * from oncebox.settle_new({cursors}, {offsets}, {zeros}, {zeros}, {days}, {statuses}, {sizes}, '{process}',
+                     array[1]::bigint[], array[{events}]::bigint[], array[{events} * {body}]::bigint[])",
+                cursors = all("1::bigint"),
+                offsets = all("n::bigint"),
+                zeros = all("0"),
+                days = all("timezone('utc', now())::date"),
+                statuses = all("200"),
+                sizes = all(&body.to_string()),
+            ),
+        )
+        .await;
+        written = written.min(stored + settled);
+    }
+    assert_eq!(database.count("select count(*) from oncebox.done").await, 3 * i64::from(events));
+    let per_byte = written / f64::from(events * body);
+    assert!(per_byte <= 2.0, "{per_byte:.2} bytes of WAL for each byte of a body");
+}
