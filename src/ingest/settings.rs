@@ -31,8 +31,11 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     let mut config = client(kafka);
     // A broker answers with at least one record, whatever its size, so that small bounds stop nobody.
     let prefetched = budget.bytes() / 4;
-    let (queued, answer, part) =
-        ((prefetched / 1024).to_string(), prefetched.to_string(), (prefetched / 4).min(MOST_OF_A_PARTITION).to_string());
+    let (queued, answer, part) = (
+        (prefetched / 1024).to_string(),
+        prefetched.to_string(),
+        (prefetched / 4).min(MOST_OF_A_PARTITION).to_string(),
+    );
     let ours = [
         // What was read is what Postgres says, or what we mark ourselves.
         ("enable.auto.commit", "false"),

@@ -7,7 +7,6 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
@@ -18,7 +17,7 @@ use super::egress::Rules;
 use super::proxy::{Proxy, basic};
 use super::secret_files::SecretFiles;
 use super::token::{Token, TokenError, Tokens};
-use super::{signature, tls};
+use super::{Outgoing, signature, tls};
 use crate::config::{
     Auth, Endpoint, Oauth2, Secret, SecretError, SigningKey, SigningKeyError, TlsError, Workflow, is_token,
 };
@@ -71,7 +70,7 @@ struct Watch {
 
 /// A request that proves who sends it, and what it goes out with.
 pub struct Proven {
-    pub request: Request<Full<Bytes>>,
+    pub request: Outgoing,
     pub live: Arc<Live>,
     pub token: Option<Token>,
 }
@@ -101,7 +100,7 @@ impl Credentials {
     /// Adds what proves the sender; everything slow in it ends at `deadline`.
     pub async fn prove(
         self: &Arc<Self>,
-        mut request: Request<Full<Bytes>>,
+        mut request: Outgoing,
         deadline: tokio::time::Instant,
     ) -> Result<Proven, Arc<TokenError>> {
         let live = self.current().await;
@@ -117,7 +116,7 @@ impl Credentials {
             request.headers_mut().insert(AUTHORIZATION, token.header());
         }
         if !live.keys.is_empty() {
-            request = signed(request, &live.keys).await;
+            request = Box::pin(signed(request, &live.keys)).await;
         }
         Ok(Proven { request, live, token })
     }
@@ -211,8 +210,8 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// Signs at the last moment: the timestamp is this attempt's own, however long ago the event was made.
-async fn signed(request: Request<Full<Bytes>>, keys: &[SigningKey]) -> Request<Full<Bytes>> {
-    let (mut head, body) = request.into_parts();
+async fn signed(request: Outgoing, keys: &[SigningKey]) -> Outgoing {
+    let (mut head, body) = (*request).into_parts();
     let body = match body.collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(never) => match never {},
@@ -223,5 +222,5 @@ async fn signed(request: Request<Full<Bytes>>, keys: &[SigningKey]) -> Request<F
     let signature = signature::sign(keys, &String::from_utf8_lossy(id), timestamp, &body);
     head.headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
     head.headers.insert("webhook-signature", HeaderValue::from_str(&signature).expect("base64 is printable"));
-    Request::from_parts(head, Full::new(body))
+    Box::new(Request::from_parts(head, Full::new(body)))
 }

@@ -56,7 +56,7 @@ impl Question {
         *question.headers_mut() = self.headers.clone();
         // A signature is over this id, the time and an empty body.
         question.headers_mut().insert("webhook-id", request::header_value(key));
-        let answered = attempt(&self.target, None, question, Instant::now(), deadline).await;
+        let answered = attempt(&self.target, None, Box::new(question), Instant::now(), deadline).await;
         let known = match answered.outcome {
             Outcome::Answered { status, .. } => meaning(&self.lookup, status),
             Outcome::Unknown(_) | Outcome::NeverSent(_) => Known::Unclear,

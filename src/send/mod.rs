@@ -40,6 +40,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long after the deadline an answer is taken that was already on this machine.
 const ARRIVED_PATIENCE: Duration = Duration::from_millis(20);
 
+/// A request on its way. On the heap: it is handed on several times, and each time would leave room for it in the attempt.
+pub type Outgoing = Box<Request<Full<Bytes>>>;
+
 /// One attempt, over.
 pub struct Attempt {
     pub outcome: Outcome,
@@ -56,7 +59,7 @@ pub struct Attempt {
 pub async fn attempt(
     target: &Target,
     connection: Option<Connection>,
-    request: Request<Full<Bytes>>,
+    request: Outgoing,
     began: Instant,
     deadline: Instant,
 ) -> Attempt {
@@ -93,7 +96,7 @@ async fn exchange(
     target: &Target,
     means: &Means,
     connection: Option<Connection>,
-    request: Request<Full<Bytes>>,
+    request: Outgoing,
     deadline: tokio::time::Instant,
 ) -> Attempt {
     let mut request = request;
@@ -138,17 +141,17 @@ enum Sent {
     Failed(Attempt),
     /// The connection broke after the request was taken.
     Broken(hyper::Error),
-    NotTaken(Request<Full<Bytes>>),
+    NotTaken(Outgoing),
 }
 
-async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadline: tokio::time::Instant) -> Sent {
+async fn sent(connection: &mut Connection, request: Outgoing, deadline: tokio::time::Instant) -> Sent {
     // A process that was stopped until its time was up must not send: the lease behind the deadline may be another's by
     // now. The timer alone would not see it, because a timeout tries what it guards once before it looks at the clock.
     if tokio::time::Instant::now() >= deadline {
         return Sent::Failed(failed(Outcome::NeverSent(Trouble::Timeout), "too late to send".to_owned()));
     }
     crate::failpoint!("send.before");
-    let mut exchange = std::pin::pin!(connection.driver.during(connection.sender.try_send_request(request)));
+    let mut exchange = std::pin::pin!(connection.driver.during(connection.sender.try_send_request(*request)));
     let answered = match tokio::time::timeout_at(deadline, &mut exchange).await {
         Ok(result) => Ok(result),
         // An answer that has already arrived is known, whatever the timer says: this process may have been stopped.
@@ -157,7 +160,7 @@ async fn sent(connection: &mut Connection, request: Request<Full<Bytes>>, deadli
     match answered {
         Ok(Ok(response)) => Sent::Answered(response),
         Ok(Err(mut error)) => match error.take_message() {
-            Some(request) => Sent::NotTaken(request),
+            Some(request) => Sent::NotTaken(Box::new(request)),
             None => Sent::Broken(error.into_error()),
         },
         Err(_) => Sent::Failed(failed(Outcome::Unknown(Trouble::Timeout), "no answer within the timeout".to_owned())),

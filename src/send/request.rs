@@ -14,6 +14,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method as HttpMethod, Request, Uri};
 use sha2::{Digest, Sha256};
 
+use super::Outgoing;
 use crate::config::{Compression, Endpoint, IdempotencyKey, Method, Workflow};
 use crate::event::Event;
 
@@ -63,7 +64,7 @@ impl Template {
         }
     }
 
-    pub fn request(&self, event: &Event, attempt: u32, fence: i64) -> Request<Full<Bytes>> {
+    pub fn request(&self, event: &Event, attempt: u32, fence: i64) -> Outgoing {
         let body = match self.compression {
             Compression::None => event.body.clone(),
             Compression::Gzip => gzipped(&event.body),
@@ -72,7 +73,7 @@ impl Template {
         digest.push_str("sha-256=:");
         STANDARD.encode_string(Sha256::digest(&body), &mut digest);
         digest.push(':');
-        let mut request = Request::new(Full::new(body));
+        let mut request = Box::new(Request::new(Full::new(body)));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.path.clone();
         let headers = request.headers_mut();

@@ -79,12 +79,8 @@ async fn assert_indexed(database: &TestDatabase, tables: &str) {
         ),
         (
             "relay/rescue.sql",
-            plan(
-                database,
-                "relay/rescue.sql",
-                &[number(&1), workflow, number(&15_000), number(&15_100), number(&8)],
-            )
-            .await,
+            plan(database, "relay/rescue.sql", &[number(&1), workflow, number(&15_000), number(&15_100), number(&8)])
+                .await,
         ),
     ];
     for (file, plan) in plans {

@@ -54,8 +54,8 @@ async fn one(stand: &Stand, kind: &'static str, rate: u64, length: Duration) -> 
     crate::topic::create(&stand.brokers(), &topic, PARTITIONS).await?;
     let subject = Subject { topic: topic.clone(), ..Subject::new(&name, kind == "outbox") };
     let config = stand.config(&name, &[subject])?;
+    stand.settle().await?;
     let relay = stand.relay(&name, &config)?;
-    stand.begin_anew().await?;
     let warm = rate * WARM.as_secs();
     pace(stand, &topic, rate, 0..warm).await?;
     arrived(stand, warm).await?;

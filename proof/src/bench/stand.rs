@@ -113,6 +113,14 @@ impl Stand {
         self.ask("POST /_seen").await.map(drop)
     }
 
+    /// What was written before is on the disk, so that nobody pays for what came before it.
+    pub async fn settle(&self) -> anyhow::Result<()> {
+        self.client.batch_execute("checkpoint").await?;
+        let synced = tokio::task::spawn_blocking(|| Command::new("sync").status()).await??;
+        anyhow::ensure!(synced.success(), "sync failed");
+        self.begin_anew().await
+    }
+
     /// The last request of many, as it came.
     pub async fn last_request(&self) -> anyhow::Result<Vec<u8>> {
         self.ask("GET /_last").await

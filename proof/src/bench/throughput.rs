@@ -83,7 +83,7 @@ fn line(kind: &str, w: &Window) -> String {
 
 /// One window of one workflow, from the beginning of the topic.
 pub async fn relay(stand: &Stand, subject: &Subject, flags: &Flags) -> anyhow::Result<Window> {
-    stand.begin_anew().await?;
+    stand.settle().await?;
     let config = stand.config(&subject.id, std::slice::from_ref(subject))?;
     let relay = stand.relay(&subject.id, &config)?;
     meter::measure(stand, &[relay.pid()], WARM, flags.window()).await
@@ -97,7 +97,7 @@ async fn first_request(stand: &Stand, flags: &Flags) -> anyhow::Result<()> {
 }
 
 async fn bare(stand: &Stand, flags: &Flags) -> anyhow::Result<Window> {
-    stand.begin_anew().await?;
+    stand.settle().await?;
     let client = Command::new(std::env::current_exe()?)
         .args(["bare", "--to", &stand.receiver_address(), "--connections", &flags.concurrency.to_string(), "--request"])
         .arg(stand.folder.join("request"))
