@@ -55,7 +55,7 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
         ("session.timeout.ms", "30000"),
         ("max.poll.interval.ms", "300000"),
     ];
-    // `max.partition.fetch.bytes` is another name of the second.
+    // `max.partition.fetch.bytes` is another name of `fetch.message.max.bytes`.
     let is_given = |name: &str| {
         kafka.properties.contains_key(name)
             || name == "fetch.message.max.bytes" && kafka.properties.contains_key("max.partition.fetch.bytes")
