@@ -32,6 +32,8 @@ async fn a_commit_that_fails_with_nothing_after_it_is_made_again() {
     let relay = Relay::start_with(&Config::new(&topic, &database, &receiver), "ingest.commit_fails=1*return->off");
     eventually("the order arrives", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
     assert!(relay.log().contains("storing failed"), "the commit was to fail");
+    // The look at all cursors that finds one fallen back would mend it too, with everything taken anew.
+    assert_eq!(relay.log().matches("joining the consumer group").count(), 1, "made again by whoever made it");
 }
 
 #[tokio::test]
