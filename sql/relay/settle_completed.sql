@@ -3,8 +3,8 @@
 -- $9 the cursors once each. Rows come sorted by place.
 -- A 2xx needs only that the event is not terminal, whoever holds the lease: the first row in done stands, and is in the
 -- answer. The answer also has the epoch of each delivery that this process still holds: what was sent under another is
--- late. Counters move with the rows they count. A retry row that a take-over has made meanwhile is removed by the next
--- claim. No join by place: its row estimates make plans that cost more than the writing. Index: primary keys. Delivery
+-- late. Counters move with the rows they count. A retry row that a take-over has made meanwhile is removed by
+-- clear_done.sql or the next claim. No join by place: its row estimates make plans that cost more than the writing. Index: primary keys. Delivery
 -- rows are locked in cursor order.
 with durable as materialized (
     select set_config('synchronous_commit',

@@ -120,6 +120,8 @@ pub fn main(arguments: Arguments) -> ExitCode {
 }
 
 fn dispatch(verb: Verb) -> Result<(), Failure> {
+    #[cfg(feature = "failpoints")]
+    let _scenario = fail::FailScenario::setup();
     match verb {
         Verb::Run(path) => run::run(&path),
         Verb::Migrate(path) => migrate::migrate(&path),

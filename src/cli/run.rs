@@ -12,8 +12,6 @@ use crate::reload::{Loader, Reloads};
 
 pub fn run(path: &ConfigPath) -> Result<(), Failure> {
     let config = checked(&path.config)?;
-    #[cfg(feature = "failpoints")]
-    let _scenario = fail::FailScenario::setup();
     let again = path.config.clone();
     let load: Loader = Box::new(move || {
         checked(&again).map_err(|failure| match failure {

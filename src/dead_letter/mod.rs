@@ -181,6 +181,7 @@ pub async fn replay(
         int8s(&lanes),
     ];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
+    crate::failpoint!("replay.after");
     match rows.first() {
         Some(row) if row.get::<_, i64>("taken") > 0 => Ok(row.get("made")),
         Some(_) | None => Err(Error::NotFound(letter.place)),

@@ -3,7 +3,7 @@
 pub mod logging;
 mod maker;
 pub mod metrics;
-#[cfg(feature = "mutants")]
+#[cfg(any(test, feature = "mutants"))]
 pub mod mutant;
 
 pub use metrics::{Metrics, WorkflowMetrics};

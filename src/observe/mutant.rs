@@ -1,8 +1,8 @@
 //! Seeded bugs: each is a mistake that somebody could make, and that some test must catch. `make mutants` switches them
-//! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No other build has this file.
+//! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 16] = [
+const IN_SQL: [(&str, &str, &str); 18] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -30,11 +30,13 @@ const IN_SQL: [(&str, &str, &str); 16] = [
     ),
     (
         "late-failure-of-a-first-attempt",
-        "join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $11",
-        "join locked on locked.cursor = f.cursor and $11 is not null",
+        "join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $10",
+        "join locked on locked.cursor = f.cursor and $10 is not null",
     ),
+    ("late-answer-frees-the-lane", "r.fence = a.fence or r.state <> 'active' as ends", "a.fence is not null as ends"),
+    ("removed-work-forgotten", "where w.renamed_to is null and rest.waiting > 0", "where w.renamed_to is not null"),
     ("late-failure-of-a-retry", "where r.fence = mine.fence", "where mine.fence is not null"),
-    ("park-under-any-fence", "and $10 and r.fence = $9", "and $10"),
+    ("park-under-any-fence", "and $9 and r.fence = $8", "and $9"),
     (
         "nothing-rescued",
         "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4\n       and not exists (\n           select 1 from oncebox.done",

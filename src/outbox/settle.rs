@@ -176,6 +176,20 @@ pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<(), Err
     Ok(())
 }
 
+/// Removes what a take-over has stored of events that a late answer has ended: nobody else does where it is held.
+pub async fn clear_done(database: &Database, late: &[EventRef]) -> Result<(), Error> {
+    let places = Places::of(late.iter());
+    let parameters = [
+        int8s(&places.cursors),
+        int8s(&places.offsets),
+        int4s(&places.indexes),
+        int4s(&places.generations),
+        dates(&places.days),
+    ];
+    database.query(Purpose::Settle, include_str!("../../sql/relay/clear_done.sql"), &parameters).await?;
+    Ok(())
+}
+
 fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<Option<i32>>, Vec<i32>) {
     let bytes = |c: &&Completion| i32::try_from(c.event.body_bytes).unwrap_or(i32::MAX);
     (batch.iter().map(|c| c.status.map(i32::from)).collect(), batch.iter().map(bytes).collect())

@@ -145,12 +145,20 @@ impl Desk {
         }
     }
 
-    /// An answer that came after its event was given up changes nothing, but whoever thinks of a replay should know.
+    /// An answer that came after its event was given up changes nothing, but whoever thinks of a replay should know. One that
+    /// came after its event was taken over leaves nothing for anybody to decide.
     async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) {
-        let is_late = |c: &&Completion| settled.get(&c.event.place) == Some(&Settled::AlreadyDone);
-        let late: Vec<EventRef> = completions.iter().filter(is_late).map(|c| c.event.clone()).collect();
-        if !late.is_empty() {
-            until_done("noting late answers", || settle::note_late(&self.database, &late)).await;
+        let of = |kinds: &[Settled]| -> Vec<EventRef> {
+            let is_one = |c: &&Completion| settled.get(&c.event.place).is_some_and(|settled| kinds.contains(settled));
+            completions.iter().filter(is_one).map(|c| c.event.clone()).collect()
+        };
+        let ended_before = of(&[Settled::AlreadyDone]);
+        if !ended_before.is_empty() {
+            until_done("noting late answers", || settle::note_late(&self.database, &ended_before)).await;
+        }
+        let late = of(&[Settled::Late, Settled::AlreadyDone]);
+        if !late.is_empty() && !crate::mutant!("late-answers-leave-held-events") {
+            until_done("clearing what late answers ended", || settle::clear_done(&self.database, &late)).await;
         }
     }
 

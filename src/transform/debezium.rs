@@ -39,6 +39,8 @@ struct Envelope<'a> {
     #[serde(borrow)]
     source: Option<Source<'a>>,
     op: Option<String>,
+    #[serde(borrow)]
+    transaction: Option<Source<'a>>,
 }
 
 /// Connectors differ in their fields, so the source is a map of raw values.
@@ -70,10 +72,12 @@ impl<'a> Change<'a> {
         let Some(source) = parsed.source else {
             return Err(Rejection::NotAChange { missing: "it has no `source`" });
         };
-        let position = source
-            .text("connector")
-            .and_then(|connector| position_fields(&connector))
-            .map_or_else(Vec::new, |fields| source.position(fields));
+        let connector = source.text("connector");
+        let fields = connector.as_deref().and_then(position_fields);
+        let mut position = fields.map_or_else(Vec::new, |fields| source.position(fields));
+        if connector.as_deref() == Some("mongodb") {
+            position = within_transaction(position, parsed.transaction.as_ref());
+        }
         Ok(Self {
             envelope,
             position,
@@ -92,16 +96,35 @@ impl Source<'_> {
         serde_json::from_str(self.fields.get(name)?.get()).ok()
     }
 
+    /// A field's name and its JSON, unless it is null.
+    fn value(&self, name: &'static str) -> Option<(&'static str, String)> {
+        let text = self.fields.get(name).map(|raw| minified(raw.get())).filter(|text| text != "null");
+        text.map(|text| (name, text))
+    }
+
     fn position(&self, (needed, optional): (&[&'static str], &[&'static str])) -> Vec<(&'static str, String)> {
-        let value = |name: &'static str| {
-            let text = self.fields.get(name).map(|raw| minified(raw.get())).filter(|text| text != "null");
-            text.map(|text| (name, text))
-        };
-        let found: Option<Vec<_>> = needed.iter().map(|name| value(name)).collect();
+        let found: Option<Vec<_>> = needed.iter().map(|name| self.value(name)).collect();
         let Some(mut found) = found else { return Vec::new() };
-        found.extend(optional.iter().filter_map(|name| value(name)));
+        found.extend(optional.iter().filter_map(|name| self.value(name)));
         found
     }
+}
+
+/// All changes of one MongoDB transaction stand at one point of its log. Only their order within it tells two changes of one
+/// document apart; without it the position identifies nothing.
+fn within_transaction(
+    mut position: Vec<(&'static str, String)>,
+    transaction: Option<&Source<'_>>,
+) -> Vec<(&'static str, String)> {
+    let has = |name: &str| position.iter().any(|(field, _)| *field == name);
+    if !has("txnNumber") || has("tord") {
+        return position;
+    }
+    match transaction.and_then(|transaction| transaction.value("total_order")) {
+        Some(order) => position.push(order),
+        None => position.clear(),
+    }
+    position
 }
 
 /// The payload of a `{"schema": .., "payload": ..}` wrapper, or the value itself.
@@ -133,6 +156,22 @@ mod tests {
         assert!(change.unwrap().position.is_empty());
         assert!(matches!(Change::read(r#"{"op":"c"}"#), Err(Rejection::NotAChange { .. })));
         assert!(matches!(Change::read("[1]"), Err(Rejection::NotAChange { .. })));
+    }
+
+    #[test]
+    fn two_changes_of_one_mongodb_transaction_never_share_a_position() {
+        let position = |source: &str, transaction: &str| {
+            let change = format!(
+                r#"{{"source":{{"connector":"mongodb","db":"d","collection":"c","ts_ms":1,"ord":2{source}}},"op":"u"{transaction}}}"#
+            );
+            Change::read(&change).unwrap().position.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(position("", ""), ["ts_ms", "ord"]);
+        assert_eq!(position(r#","txnNumber":7"#, ""), [""; 0], "nothing tells it from the others of its transaction");
+        assert_eq!(position(r#","txnNumber":7"#, r#","transaction":null"#), [""; 0]);
+        assert_eq!(position(r#","tord":1,"txnNumber":7"#, ""), ["ts_ms", "ord", "tord", "txnNumber"]);
+        let ordered = position(r#","txnNumber":7"#, r#","transaction":{"id":"x","total_order":3}"#);
+        assert_eq!(ordered, ["ts_ms", "ord", "txnNumber", "total_order"]);
     }
 
     #[test]

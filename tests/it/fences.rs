@@ -169,6 +169,28 @@ async fn a_late_delivery_counts_once_and_an_end_never_changes() {
     assert_eq!(case.test.count("select count(*) from oncebox.dead_letter").await, 0);
 }
 
+#[tokio::test]
+async fn a_late_answer_leaves_the_lane_to_the_attempt_that_holds_it() {
+    let case = case(true).await;
+    assert_eq!(case.complete(Right::Retry { fence: FENCE - 1 }).await, Settled::Late);
+    let leased = "select count(*) from oncebox.retry where state = 'active'";
+    assert_eq!(case.test.count(leased).await, 1, "whatever waits behind it waits until that attempt has ended");
+    settle::clear_done(&case.database, std::slice::from_ref(&case.event)).await.expect("it runs");
+    assert_eq!(case.test.count(leased).await, 1);
+    assert_eq!(case.complete(Right::Retry { fence: FENCE }).await, Settled::AlreadyDone);
+    assert_eq!(case.test.count("select count(*) from oncebox.retry").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_not_done_stays_when_late_answers_are_cleared() {
+    let case = case(true).await;
+    case.test
+        .execute("update oncebox.retry set state = 'pending', held = 'in_doubt', leased_by = null, lease_until = null")
+        .await;
+    settle::clear_done(&case.database, std::slice::from_ref(&case.event)).await.expect("it runs");
+    assert_eq!(case.test.count("select count(*) from oncebox.retry").await, 1, "a failover may have lost its end");
+}
+
 /// The same cursor, read without the outbox by `process` under epoch 7, at offset 1.
 async fn direct_case() -> Case {
     let case = case(false).await;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use oncebox::receiver::{Answer, Seen};
 
@@ -159,4 +160,29 @@ async fn what_a_killed_relay_had_sent_is_held_too() {
     eventually("others go on", PATIENCE, async || (receiver.applied() == 5).then_some(())).await;
     assert_eq!(receiver.lines().len(), 5, "one request each");
     drop(relay);
+}
+
+#[tokio::test]
+async fn an_event_that_is_held_and_then_answered_is_held_no_more() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let late = |_: &Seen| Answer::After(Duration::from_secs(3), Box::new(Answer::Process));
+    let receiver = TestReceiver::deciding(late).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery.push_str("\n      onInDoubt: hold");
+    (config.timeout, config.lease) = ("4s", "5s");
+    let stopped = Relay::start(&config);
+    stopped.ready().await;
+    topic.send_orders(0..1);
+    eventually("the request is under way", PATIENCE, async || (receiver.seen().len() == 1).then_some(())).await;
+    stopped.signal(19);
+    let other = Relay::start(&config);
+    let held = "select count(*) from oncebox.retry where state = 'pending' and held = 'in_doubt'";
+    eventually("the other holds it", PATIENCE, async || (database.count(held).await == 1).then_some(())).await;
+    stopped.signal(18);
+    let done = "select count(*) from oncebox.done where state = 'completed'";
+    eventually("the late answer counts", PATIENCE, async || (database.count(done).await == 1).then_some(())).await;
+    let left = "select count(*) from oncebox.retry";
+    eventually("nothing asks for a word", PATIENCE, async || (database.count(left).await == 0).then_some(())).await;
+    assert_eq!(receiver.seen().len(), 1, "and nothing was sent again");
+    drop(other);
 }

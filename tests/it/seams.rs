@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use oncebox::receiver::Answer;
 
-use crate::support::process::Config;
+use crate::support::process::{Config, command, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const ORDERS_PER_KILL: u32 = 60;
@@ -133,6 +133,40 @@ async fn a_kill_during_an_assignment_loses_and_doubles_nothing() {
 #[tokio::test]
 async fn a_kill_before_a_failure_is_settled_loses_and_doubles_nothing() {
     survives_kills_with("settle.failure", failing_first().await).await;
+}
+
+#[tokio::test]
+async fn a_kill_before_a_retry_is_claimed_loses_and_doubles_nothing() {
+    survives_kills_with("claim.before", failing_first().await).await;
+}
+
+#[tokio::test]
+async fn a_kill_while_replaying_neither_loses_nor_doubles_the_event() {
+    for (seam, made) in [("replay.before", 0), ("replay.after", 1)] {
+        let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+        let receiver =
+            TestReceiver::deciding(
+                |seen| if seen.event.contains(".r") { Answer::Process } else { Answer::status(422) },
+            )
+            .await;
+        let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+        topic.send_orders(0..1);
+        let dead = "select count(*) from oncebox.dead_letter";
+        eventually("it is dead", PATIENCE, async || (database.count(dead).await == 1).then_some(())).await;
+        let listed = oncebox(&["dead-letters", "list", "--json"], &relay.config_path());
+        let letters: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("a list");
+        let id = letters[0]["id"].as_str().expect("an id");
+        let mut replay = command();
+        replay.args(["dead-letters", "replay", id, "--config"]).arg(relay.config_path());
+        let killed = replay.env("FAILPOINTS", format!("{seam}=return")).output().expect("oncebox starts");
+        assert_eq!(killed.status.signal(), Some(6), "it was to die at {seam}");
+        assert_eq!(database.count(dead).await, 1 - made, "the dead letter is there as long as its replay is not");
+        let again = oncebox(&["dead-letters", "replay", id], &relay.config_path());
+        assert_eq!(again.status.code(), Some(i32::from(made == 1)), "{}", String::from_utf8_lossy(&again.stderr));
+        eventually("it is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+        assert_eq!(receiver.lines().len(), 2, "the first request, and one for the replay");
+        assert_eq!(database.count(dead).await, 0);
+    }
 }
 
 #[tokio::test]

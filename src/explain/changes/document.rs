@@ -91,12 +91,31 @@ impl<'a> Document<'a> {
         self.text("/source/format", "plain") == "debezium"
     }
 
-    /// What the key is made of.
+    /// What the key is made of: the fields, in order. The text between them has no meaning.
     pub fn key_format(&self) -> String {
-        let default = if self.is_debezium() { DEBEZIUM_FORMAT } else { COORDINATES };
-        let written = self.text("/delivery/idempotencyKey/format", default);
+        let debezium = self.is_debezium();
+        let of_changes = match self.get("/delivery/deduplication/keyFields") {
+            Some(Value::Array(items)) => {
+                let named = items.iter().map(|item| format!("{{{}}}", plain(item).trim_matches(['{', '}'])));
+                Some(named.collect::<String>())
+            }
+            _ => None,
+        };
+        let default = if debezium { DEBEZIUM_FORMAT } else { COORDINATES };
+        let written = self.text("/delivery/idempotencyKey/format", of_changes.as_deref().unwrap_or(default));
         // Without a Debezium envelope this format has nothing to name.
-        if written == DEBEZIUM_FORMAT && !self.is_debezium() { COORDINATES.to_owned() } else { written }
+        if written == COORDINATES || written == DEBEZIUM_FORMAT && !debezium {
+            return COORDINATES.to_owned();
+        }
+        let named = written.split('{').skip(1).filter_map(|part| part.split_once('}'));
+        let mut fields: Vec<&str> = named.map(|(name, _)| name).collect();
+        // As `Format` completes them.
+        for needed in ["primaryKey", "changeVersion"] {
+            if debezium && !fields.contains(&needed) {
+                fields.push(needed);
+            }
+        }
+        fields.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(":")
     }
 
     /// A renamed workflow keeps the keys of the one it takes over.

@@ -31,6 +31,21 @@ fn between(old: Value, new: Value) -> Vec<(String, Weight)> {
     compare(&running, &planned).into_iter().map(|change| (change.pointer, change.weight)).collect()
 }
 
+#[test]
+fn suppressing_repeats_of_a_plain_source_is_known_to_change_its_keys() {
+    let plain = |deduplication: Value| {
+        json!({
+            "id": "orders", "source": {"topics": ["orders"]}, "endpoint": {"url": "${ERP_URL}"},
+            "delivery": {"guarantee": "exactly-once", "deduplication": deduplication},
+        })
+    };
+    let changes = between(plain(Value::Null), plain(json!({"keyFields": ["/id"], "ttl": "30d"})));
+    let format = ("/delivery/idempotencyKey/format".to_owned(), Weight::Downgrade);
+    assert!(changes.contains(&format), "{changes:?}");
+    let named = with("/delivery/idempotencyKey", json!({"format": "{database}-{table}"}));
+    assert_eq!(between(base(), named), [], "only the fields count, and those that every key has");
+}
+
 fn weight(old: Value, new: Value) -> Weight {
     let changes = between(old, new);
     assert_eq!(changes.len(), 1, "{changes:?}");
