@@ -8,7 +8,10 @@ embedded=""
 if [ "$status" = 3 ]; then
   coproc BROKER { exec target/release/oncebox embedded-broker; }
   embedded=$BROKER_PID
-  trap 'kill "$embedded" 2>/dev/null' EXIT
+  case " $* ${DEMO_FLAGS:-} " in
+    *" --keep "*) kept="; stop it with: kill $embedded" ;;
+    *) trap 'kill "$embedded" 2>/dev/null' EXIT ;;
+  esac
   read -r brokers <&"${BROKER[0]}"
   KAFKA_BROKERS=$brokers dev/services.sh up || exit 1
   set -- "$@" --topic demo-orders
@@ -19,6 +22,6 @@ source target/dev/env
 target/release/oncebox demo "$@" ${DEMO_FLAGS:-}
 status=$?
 if [ -n "$embedded" ]; then
-  echo "demo: Kafka was librdkafka's mock cluster, because no JVM or Maven could be had here"
+  echo "demo: Kafka was librdkafka's mock cluster, because no JVM or Maven could be had here${kept:-}"
 fi
 exit "$status"

@@ -83,6 +83,9 @@ fn the_same_record_always_gives_the_same_bytes() {
 
 #[test]
 fn false_null_and_nothing_are_filtered() {
+    for value in [b"null".as_slice(), b" false "] {
+        assert!(matches!(apply("", &record(value)), Disposition::Filtered), "the value itself is the default filter");
+    }
     for filter in ["false", "null", "empty", ".id == 2", ".missing"] {
         let disposition = apply(&format!("    filter: '{filter}'\n"), &record(br#"{"id":1}"#));
         assert!(matches!(disposition, Disposition::Filtered), "{filter}: {disposition:?}");

@@ -3,7 +3,7 @@
 delete from oncebox.dead_letter as d
  using (select x.cursor, x.record_offset, x.event_index, x.generation
           from oncebox.dead_letter as x
-         where x.workflow = $1 and x.created_at < clock_timestamp() - make_interval(secs => $2)
+         where x.workflow = $1 and x.created_at < (select clock_timestamp() - make_interval(secs => $2))
          order by x.created_at
          limit $3
            for update skip locked) as old

@@ -3,7 +3,7 @@
 delete from oncebox.seen as s
  using (select x.workflow, x.fingerprint
           from oncebox.seen as x
-         where x.expires_at <= clock_timestamp()
+         where x.expires_at <= (select clock_timestamp())
          order by x.expires_at
          limit $1
            for update skip locked) as old

@@ -5,7 +5,7 @@ delete from oncebox.spilled as s
  using (select x.cursor, x.record_offset, x.event_index, x.generation
           from oncebox.spilled as x
           join oncebox.cursor as c on c.id = x.cursor
-         where x.at < clock_timestamp() - interval '1 hour'
+         where x.at < (select clock_timestamp() - interval '1 hour')
            and (x.record_offset < c.next_offset or x.generation <> c.generation)
          order by x.at
          limit $1

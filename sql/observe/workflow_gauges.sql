@@ -19,7 +19,7 @@ select coalesce(sum(c.appended - d.completed - d.cancelled - d.discarded - d.sup
                                where b.workflow = $1 and b.blocks limit 10001) as few) as blocked,
        (select extract(epoch from clock_timestamp() - r.due)::float8
           from oncebox.retry as r
-         where r.workflow = $1 and r.state <> 'pending' and r.state <> 'active' and r.due <= clock_timestamp()
+         where r.workflow = $1 and r.state <> 'pending' and r.state <> 'active' and r.due <= (select clock_timestamp())
          order by r.due limit 1) as retry_lag,
        (select extract(epoch from clock_timestamp() - r.event_at)::float8
           from oncebox.retry as r

@@ -4,12 +4,13 @@
 -- Locks end with this statement, the lease guards the request. due becomes the lease's end, so that an expired lease is
 -- found by the same search. Fence, sends and counted change before anything is sent. A row whose event is done already
 -- (a late answer) is removed instead. age: since the first attempt, without the time for which the workflow was stopped.
--- The fence never falls and is never below the clock. offset 0 keeps the look into done a search for each row: as a join it
+-- The fence never falls and is never below the clock. The clock that bounds the search is a query of its own: asked anew for
+-- each row, it could not be part of the index search, and whoever looks would pass through the whole backlog. offset 0 keeps the look into done a search for each row: as a join it
 -- reads a whole day while nobody has counted that day's rows.
 with due as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.state = 'active' as expired
       from oncebox.retry as r
-     where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
+     where r.workflow = $1 and r.state <> 'pending' and r.due <= (select clock_timestamp())
        and ($5 or not (r.in_doubt or r.state = 'active'))
        and ($6::bigint[] is null or r.cursor = any($6))
      order by r.due

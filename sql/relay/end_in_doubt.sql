@@ -1,5 +1,5 @@
 -- Events of an at-most-once workflow whose only attempt is in doubt become dead letters: they are never sent again. Called
--- by outbox::claim::retries before it claims. $1 workflow, $2 limit, $3 whether lanes stay shut. Index: retry_due, primary keys.
+-- by outbox::claim::retries before it claims. $1 workflow, $2 limit, $3 whether lanes stay shut. Index: retry_in_doubt, primary keys.
 -- These are events of a lost owner, and retries whose lease ran out; an attempt that ended in doubt is parked as it is
 -- settled. One statement: done, dead letter, retry and counters change together or not at all. Deliveries are locked in
 -- cursor order before retries, like everywhere. An event that is done already (a late answer) only loses its row here.
@@ -11,7 +11,7 @@ with durable as materialized (
 candidates as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation
       from oncebox.retry as r
-     where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
+     where r.workflow = $1 and r.state <> 'pending' and r.due <= (select clock_timestamp())
        and (r.in_doubt or r.state = 'active')
      order by r.due
      limit $2
@@ -31,7 +31,7 @@ due as materialized (
         on r.cursor = c.cursor and r.record_offset = c.record_offset
        and r.event_index = c.event_index and r.generation = c.generation
      cross join durable
-     where r.state <> 'pending' and r.due <= clock_timestamp() and (r.in_doubt or r.state = 'active')
+     where r.state <> 'pending' and r.due <= (select clock_timestamp()) and (r.in_doubt or r.state = 'active')
        for update of r skip locked
 ),
 cleared as (

@@ -1,11 +1,11 @@
 -- Hold events whose last attempt is in doubt, until an operator says what became of them. Called by outbox::claim::retries
--- before it claims, when the workflow holds. $1 workflow, $2 limit. Index: retry_due.
+-- before it claims, when the workflow holds. $1 workflow, $2 limit. Index: retry_in_doubt.
 -- These are events of a lost owner, and retries whose lease ran out; an attempt that ended in doubt is held as it is
 -- settled. The fence rises, so that a stale holder cannot write them any more. One that is done already (a late answer) goes.
 with due as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.state = 'active' as expired
       from oncebox.retry as r
-     where r.workflow = $1 and r.state <> 'pending' and r.due <= clock_timestamp()
+     where r.workflow = $1 and r.state <> 'pending' and r.due <= (select clock_timestamp())
        and (r.in_doubt or r.state = 'active')
      order by r.due
      limit $2

@@ -5,7 +5,7 @@ select count(*) > $3 as too_many
   from (select 1
           from oncebox.dead_letter as d
          where d.workflow = $1
-           and d.created_at > greatest(clock_timestamp() - make_interval(secs => $2),
-                                       (select w.changed_at from oncebox.workflow as w where w.id = $1))
+           and d.created_at > (select greatest(clock_timestamp() - make_interval(secs => $2), w.changed_at)
+                                 from oncebox.workflow as w where w.id = $1)
            and d.reason in ('rejected', 'exhausted', 'expired')
          limit $3 + 1) as recent;

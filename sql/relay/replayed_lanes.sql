@@ -1,4 +1,4 @@
--- Lanes into which an operator has put something back. Called by outbox::lane::put_beside, after a notice and now and then.
+-- Lanes into which an operator has put something back. Called by outbox::lane::replayed, after a notice and now and then.
 -- $1 cursors. Index: retry_replayed.
 select distinct r.cursor, r.lane
   from oncebox.retry as r

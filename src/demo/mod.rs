@@ -105,6 +105,7 @@ impl Demo {
             .replace("@RECEIVER@", &receiver_port.to_string())
             .replace("@ADMIN@", &admin_port.to_string());
         std::fs::write(folder.join("oncebox.yaml"), yaml)?;
+        write_environment(&folder.join("env"), &[("KAFKA_BROKERS", &brokers), ("DATABASE_URL", &database)])?;
         let program = std::env::current_exe().context("our own program")?;
         let receiver = start_receiver(&program, &folder, receiver_port)?;
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
@@ -177,6 +178,9 @@ impl Demo {
         };
         self.end_line();
         let produced = orders.finish()?;
+        if produced != flags.events {
+            bail!("the broker took {produced} of {} orders: there is nothing to compare with", flags.events);
+        }
         let settled = self.settle(&tally)?;
         println!("{}", settled.table(produced, killed, began.elapsed()));
         println!("{}", settled.line(produced));
@@ -240,6 +244,17 @@ fn start_receiver(program: &Path, folder: &Path, port: u16) -> anyhow::Result<Ru
         .spawn()
         .context("starting the receiver")?;
     Ok(Running(Some(child)))
+}
+
+/// What the configuration refers to, for a shell: nobody else may read it.
+fn write_environment(path: &Path, variables: &[(&str, &String)]) -> anyhow::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
+    for (name, value) in variables {
+        writeln!(file, "export {name}='{}'", value.replace('\'', r"'\''"))?;
+    }
+    Ok(())
 }
 
 fn free_port() -> anyhow::Result<u16> {

@@ -12,7 +12,8 @@ pub fn print(demo: &Demo) {
         "
 Everything is still running. Copy and paste:
 
-1. produce an order
+1. produce an order (the first line tells your shell where Kafka and Postgres are)
+   source {folder}/env
    echo '{{\"id\": 999001, \"amount\": 12.50}}' | {program} produce --brokers {brokers} --topic {topic}
 2. see its request
    tail -n 1 {folder}/receiver.jsonl

@@ -11,15 +11,15 @@ const MOST_OF_A_PARTITION: usize = 1 << 20;
 /// A client without a group: metadata, offsets, topic ids.
 pub fn client(kafka: &Kafka) -> ClientConfig {
     let mut config = ClientConfig::new();
+    config.set("client.id", "oncebox");
+    config.set("topic.metadata.refresh.interval.ms", "10000");
     for (name, value) in &kafka.properties {
         if !name.starts_with("group.") {
             config.set(name, value.expose());
         }
     }
     config.set("bootstrap.servers", &kafka.brokers);
-    config.set("client.id", "oncebox");
     config.set("allow.auto.create.topics", "false");
-    config.set("topic.metadata.refresh.interval.ms", "10000");
     config.set("isolation.level", "read_committed");
     // Ours to log, not librdkafka's to print.
     config.set_log_level(rdkafka::config::RDKafkaLogLevel::Emerg);

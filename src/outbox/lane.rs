@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::attempt::{EventRef, Places};
 use super::claim::place;
-use super::sql::{dates, int4s, int8s, uuid};
+use super::sql::{dates, int4s, int8, int8s, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, Lane, Place, ProcessId};
 
@@ -58,21 +58,37 @@ pub async fn open(database: &Database, process: ProcessId, lanes: &[HeldLane]) -
     let epochs: Vec<i64> = lanes.iter().map(|(_, _, epoch)| *epoch).collect();
     let parameters = [int8s(&cursors), int8s(&numbers), int8s(&epochs), uuid(&process)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/open_lanes.sql"), &parameters).await?;
-    let busy = rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect();
+    let busy = rows.iter().map(lane).collect();
     Ok(Looked { busy, let_go: rows.iter().any(|row| row.get::<_, i64>("opened") > 0) })
 }
 
-/// Lanes of these cursors into which something was put beside the delivery: by an operator, or, with a delay, as it was stored.
-pub async fn put_beside(
+/// Lanes of these cursors into which an operator has put something back.
+pub async fn replayed(database: &Database, cursors: &[CursorId]) -> Result<Vec<(CursorId, Lane)>, Error> {
+    let cursors: Vec<i64> = cursors.iter().map(|cursor| cursor.0).collect();
+    let file = include_str!("../../sql/relay/replayed_lanes.sql");
+    let rows = database.query(Purpose::Claim, file, &[int8s(&cursors)]).await?;
+    Ok(rows.iter().map(lane).collect())
+}
+
+/// Lanes in one such look.
+const MOST_WAITING: i64 = 10_000;
+
+/// Lanes in which something waits, from where the last look ended. Answers also where this one did, if there are more.
+pub async fn waiting(
     database: &Database,
     cursors: &[CursorId],
-    has_delay: bool,
-) -> Result<Vec<(CursorId, Lane)>, Error> {
+    after: Option<(CursorId, Lane)>,
+) -> Result<(Vec<(CursorId, Lane)>, Option<(CursorId, Lane)>), Error> {
     let cursors: Vec<i64> = cursors.iter().map(|cursor| cursor.0).collect();
-    let file = match has_delay {
-        true => include_str!("../../sql/relay/waiting_lanes.sql"),
-        false => include_str!("../../sql/relay/replayed_lanes.sql"),
-    };
-    let rows = database.query(Purpose::Claim, file, &[int8s(&cursors)]).await?;
-    Ok(rows.iter().map(|row| (CursorId(row.get("cursor")), Lane(row.get("lane")))).collect())
+    let (CursorId(cursor), Lane(number)) = after.unwrap_or((CursorId(i64::MIN), Lane(i64::MIN)));
+    let parameters = [int8s(&cursors), int8(&MOST_WAITING), int8(&cursor), int8(&number)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/waiting_lanes.sql"), &parameters).await?;
+    let found: Vec<(CursorId, Lane)> = rows.iter().map(lane).collect();
+    let is_full = i64::try_from(found.len()).is_ok_and(|count| count >= MOST_WAITING);
+    let last = found.last().copied().filter(|_| is_full);
+    Ok((found, last))
+}
+
+fn lane(row: &tokio_postgres::Row) -> (CursorId, Lane) {
+    (CursorId(row.get("cursor")), Lane(row.get("lane")))
 }

@@ -3,12 +3,13 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 2;
+pub const BINARY_VERSION: i32 = 3;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 2] = [
+const MIGRATIONS: [(i32, &str); 3] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
+    (3, include_str!("../../sql/migrations/0003_in_doubt.sql")),
 ];
 
 /// How a schema and this binary fit.

@@ -134,11 +134,28 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         Some(behaviour) => behaviour.decide(&seen),
         None => (shared.decide)(&seen),
     };
+    let mut unlogged = Unlogged { shared: &shared, seen: &seen, waits: true };
     if let Answer::After(delay, next) = answer {
         tokio::time::sleep(delay).await;
         answer = *next;
     }
+    unlogged.waits = false;
     shared.answer(&seen, answer).await
+}
+
+/// A request that waits for its answer. Whoever sent it may not wait as long: it is logged all the same.
+struct Unlogged<'a> {
+    shared: &'a Shared,
+    seen: &'a Seen,
+    waits: bool,
+}
+
+impl Drop for Unlogged<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.shared.log.write(&Line::new(self.seen, &Answer::Hang, false));
+        }
+    }
 }
 
 impl Shared {

@@ -44,7 +44,7 @@ pub(super) enum Message {
     Asked(Box<Asked>),
     CircuitAccounted,
     DeadLettersCounted(Option<bool>),
-    LanesReplayed(Vec<(CursorId, Lane)>),
+    LanesLearned { found: Vec<(CursorId, Lane)>, learned_to: Option<(CursorId, Lane)> },
     LanesLooked { asked: Vec<HeldLane>, asked_at: Instant, looked: Option<Looked> },
 }
 
@@ -89,6 +89,8 @@ pub(super) struct Dispatcher {
     pub opening_lanes: bool,
     pub next_lanes_at: Instant,
     pub next_learn_at: Instant,
+    /// Where the last look for lanes ended, if there are more.
+    pub learned_to: Option<(CursorId, Lane)>,
 
     /// Requests under way.
     pub in_flight: usize,
@@ -158,6 +160,7 @@ impl Dispatcher {
             opening_lanes: false,
             next_lanes_at: now,
             next_learn_at: now,
+            learned_to: None,
             in_flight: 0,
             unsettled: 0,
             retries_in_flight: 0,

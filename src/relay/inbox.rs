@@ -31,7 +31,7 @@ impl Dispatcher {
             }
             Message::Retries { slots, found } => self.retries_claimed(slots, found),
             Message::Asked(asked) => self.asked(*asked),
-            Message::LanesReplayed(found) => self.lanes_replayed(&found),
+            Message::LanesLearned { found, learned_to } => self.lanes_learned(&found, learned_to),
             Message::LanesLooked { asked, asked_at, looked } => self.lanes_looked(&asked, asked_at, looked),
             Message::DeadLettersCounted(are_too_many) => self.dead_letters_counted(are_too_many),
             Message::CircuitAccounted => {

@@ -86,16 +86,21 @@ impl Dispatcher {
         let has_delay = !self.workflow.delivery.delay.is_zero();
         self.next_learn_at = now + if has_delay { LOOK_EVERY } else { LEARN_EVERY };
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
-        let (database, messages) = (self.shared.database.clone(), self.messages.clone());
+        let (database, messages, after) = (self.shared.database.clone(), self.messages.clone(), self.learned_to);
         tokio::spawn(async move {
+            let found = match has_delay {
+                true => lane::waiting(&database, &held, after).await,
+                false => lane::replayed(&database, &held).await.map(|found| (found, None)),
+            };
             // Asked again soon enough.
-            let found = lane::put_beside(&database, &held, has_delay).await.unwrap_or_default();
-            let _ = messages.send(Message::LanesReplayed(found));
+            let (found, learned_to) = found.unwrap_or_default();
+            let _ = messages.send(Message::LanesLearned { found, learned_to });
         });
     }
 
-    pub(super) fn lanes_replayed(&mut self, found: &[(CursorId, Lane)]) {
+    pub(super) fn lanes_learned(&mut self, found: &[(CursorId, Lane)], learned_to: Option<(CursorId, Lane)>) {
         let now = Instant::now();
+        self.learned_to = learned_to;
         for (cursor, lane) in found {
             let Some(window) = self.windows.get_mut(cursor) else { continue };
             window.learn_lane(*lane, now);
@@ -107,7 +112,8 @@ impl Dispatcher {
 
     /// Looks at lanes of which something has ended, and now and then at all in which something is stored.
     pub(super) fn open_lanes(&mut self, now: Instant) {
-        if self.workflow.delivery.ordering.is_none() || self.opening_lanes {
+        // While nothing is sent nothing is let go either: of what an operator replays meanwhile the first is to go first.
+        if self.workflow.delivery.ordering.is_none() || self.opening_lanes || !self.may_send() {
             return;
         }
         let is_time = now >= self.next_lanes_at;

@@ -82,15 +82,20 @@ impl Dispatcher {
     pub(super) fn slots_for_retries(&self) -> usize {
         let firsts_wait =
             self.direct_waits() || self.windows.values().any(|window| window.has_queued() || window.may_wait);
-        let kept_for_firsts = match self.workflow.delivery.in_doubt.claims_only_what_starts() {
-            // With Postgres out of reach a claim may take long, and deliveries need none of it.
-            _ if self.workflow.delivery.is_direct() => self.slots().kept(),
-            _ if !firsts_wait => 0,
+        let slots = self.slots();
+        if firsts_wait && slots.is_turn_of_firsts() {
+            return 0;
+        }
+        let delivery = &self.workflow.delivery;
+        let kept_for_firsts = match delivery.in_doubt.claims_only_what_starts() {
+            // Where every event waits for its time, none of them has a first attempt of its own.
+            _ if !firsts_wait && !delivery.delay.is_zero() => 0,
             // What is claimed must start.
-            true => self.slots().kept().max(self.queued()),
-            false => self.slots().kept(),
+            true if firsts_wait => slots.kept().max(self.queued()),
+            // Kept also while none waits: a retry may take as long as the endpoint's patience lasts.
+            true | false => slots.kept(),
         };
-        self.slots().for_retries(kept_for_firsts)
+        slots.for_retries(kept_for_firsts)
     }
 
     /// New events of a workflow with a delay are due at times of their own.
@@ -139,17 +144,18 @@ impl Dispatcher {
 
     fn try_again(&mut self, retry: Retry) {
         let Retry { event, fence, tries, in_doubt, lease_until, .. } = retry;
-        // Checked on our own clock: a process that was stopped meanwhile leaves the event to whoever holds it now.
-        if !self.lease_lasts(lease_until) {
-            return;
-        }
         // Its last attempt is over and only not written down yet, with Postgres slow or away: that outcome decides.
         if self.retries.contains_key(&event.place) {
             return;
         }
         self.retries.insert(event.place, fence);
         let job = Job { event, right: Right::Retry { fence }, tries };
-        if in_doubt && self.workflow.delivery.in_doubt == InDoubt::Ask {
+        // Checked on our own clock: a process that was stopped meanwhile gives the event back, if it is still its own. It was
+        // not sent, so that neither a request nor an attempt is counted.
+        if !self.lease_lasts(lease_until) {
+            let after = POLL;
+            self.unsent(job, if in_doubt { Next::InDoubt { after } } else { Next::Again { after } });
+        } else if in_doubt && self.workflow.delivery.in_doubt == InDoubt::Ask {
             self.ask(job, lease_until);
         } else {
             self.send_again(job);

@@ -34,6 +34,11 @@ impl Slots {
         (self.concurrency / 4).max(1).min(self.concurrency - 1)
     }
 
+    /// Whether the only slot is a first attempt's, if one waits.
+    pub fn is_turn_of_firsts(&self) -> bool {
+        self.concurrency == 1 && !self.first_went
+    }
+
     /// How many retries may start, with so many slots kept for first attempts.
     pub fn for_retries(&self, kept_for_firsts: usize) -> usize {
         if crate::mutant!("retries-starve") {
@@ -52,7 +57,7 @@ impl Slots {
     pub fn first_may_start(&self) -> bool {
         match self.concurrency {
             _ if crate::mutant!("retries-starve") => true,
-            1 => !self.first_went,
+            1 => self.is_turn_of_firsts(),
             concurrency => self.in_flight - self.retries_in_flight + self.kept() < concurrency,
         }
     }
@@ -118,6 +123,7 @@ mod tests {
             allowed: usize::MAX,
         };
         assert!(!slots(true).first_may_start() && slots(false).first_may_start());
+        assert!(!slots(true).is_turn_of_firsts() && slots(false).is_turn_of_firsts(), "never both, never neither");
         assert_eq!(slots(true).for_retries(slots(true).kept()), 1);
     }
 

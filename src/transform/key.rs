@@ -284,9 +284,9 @@ fn primary_key(record: &Record) -> Option<Vec<u8>> {
     let bytes = record.key.as_deref()?;
     let json =
         std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
-    match json {
+    match json.map(debezium::unwrapped) {
         Some("null") => None,
-        Some(json) => Some(minified(debezium::unwrapped(json)).into_bytes()),
+        Some(json) => Some(minified(json).into_bytes()),
         None => Some(bytes.to_vec()),
     }
 }

@@ -169,9 +169,12 @@ impl Transformer {
         };
         see(Step::Decoded { value: &decoded, change: change.as_ref() });
         let record_value = self.needs_record().then(|| jq::record_value(record, origin, source.encoding));
-        if let Some(filter) = &self.filter
-            && !filter.is_true(&decoded, record_value.as_ref(), "filter")?
-        {
+        let is_kept = match &self.filter {
+            Some(filter) => filter.is_true(&decoded, record_value.as_ref(), "filter")?,
+            // Without one the value itself decides, as it does for any filter; a tombstone has none.
+            None => record.value.is_none() || !matches!(decoded, Decoded::Json("null" | "false")),
+        };
+        if !is_kept {
             return Ok(None);
         }
         see(Step::Kept);

@@ -31,7 +31,9 @@ async fn fill(database: &TestDatabase) {
         .await;
 }
 
-async fn plan(database: &TestDatabase, file: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Vec<String> {
+type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+async fn plan(database: &TestDatabase, file: &str, parameters: Parameters<'_>) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(file);
     let text = std::fs::read_to_string(path).expect("a statement");
     let text = format!("explain {}", text.replace("oncebox.", &format!("{}.", database.schema)));
@@ -184,4 +186,38 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
     assert_eq!(database.count("select count(*) from oncebox.done").await, 3 * i64::from(events));
     let per_byte = written / f64::from(events * body);
     assert!(per_byte <= 2.0, "{per_byte:.2} bytes of WAL for each byte of a body");
+}
+
+/// What is due is found without passing through what is not: the clock bounds the search itself.
+#[tokio::test]
+async fn a_backlog_that_is_not_due_is_not_passed_through() {
+    let database = TestDatabase::new().await;
+    migrated(&database);
+    fill(&database).await;
+    database.execute("analyze oncebox.retry").await;
+    let workflow = (&"w1" as &(dyn ToSql + Sync), Type::TEXT);
+    let (process, none): (Uuid, Option<Vec<i64>>) = (Uuid::new_v4(), None);
+    let limit = (&64_i64 as &(dyn ToSql + Sync), Type::INT8);
+    let claim = [
+        workflow.clone(),
+        (&process, Type::UUID),
+        (&4.0_f64, Type::FLOAT8),
+        limit.clone(),
+        (&true, Type::BOOL),
+        (&none, Type::INT8_ARRAY),
+    ];
+    let (held, ended) = ([workflow.clone(), limit.clone()], [workflow.clone(), limit.clone(), (&false, Type::BOOL)]);
+    let recent = [workflow.clone(), (&600.0_f64, Type::FLOAT8), limit];
+    let searches: [(&str, Parameters<'_>, &str); 5] = [
+        ("relay/claim_retries.sql", &claim, "(due <= $"),
+        ("relay/hold_in_doubt.sql", &held, "(due <= $"),
+        ("relay/end_in_doubt.sql", &ended, "(due <= $"),
+        ("observe/workflow_gauges.sql", &[workflow], "(due <= $"),
+        ("relay/recent_dead_letters.sql", &recent, "(created_at > $"),
+    ];
+    for (file, parameters, bound) in searches {
+        let plan = plan(&database, file, parameters).await;
+        let is_bound = plan.iter().any(|line| line.contains("Index Cond:") && line.contains(bound));
+        assert!(is_bound, "{file} passes through all that waits:\n{}", plan.join("\n"));
+    }
 }

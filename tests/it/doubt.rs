@@ -80,8 +80,12 @@ async fn a_retry_whose_lease_ran_out_before_it_was_sent_is_not_sent() {
     let _relay = Relay::start_with(&config, "claim.retries=1*sleep(4000)->off");
     topic.send_orders(0..1);
     eventually("the order is applied", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
-    let attempts: Vec<u32> = receiver.seen().iter().map(|seen| seen.attempt).collect();
-    assert_eq!(attempts, [1, 3], "the second was claimed, and left alone");
+    let requests = receiver.lines();
+    let attempts: Vec<u32> = requests.iter().map(|line| line.attempt).collect();
+    assert_eq!(attempts, [1, 2], "what was claimed and not sent is not counted");
+    // A retry's fence is the time of its claim.
+    let held_for = requests[1].time / 1000 - requests[1].fence;
+    assert!(held_for < 3_000, "it was sent {held_for} ms after its claim, by whoever did not hold it any more");
 }
 
 #[tokio::test]
