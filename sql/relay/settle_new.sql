@@ -4,5 +4,5 @@
 -- $9 the cursors once each, $10 events of each, $11 body bytes of each. Rows come sorted by place.
 -- The answer has the epoch of each delivery that this process still holds: what was sent under another is late. Without a look
 -- for conflicts a row costs half. Index: primary keys. Delivery rows are locked in cursor order.
--- The statement itself is the function of this name, in migrations/0002_functions.sql: planned once per connection.
+-- The statement itself is the function of this name, in migrations/0003_searches.sql: planned once per connection.
 select cursor, epoch from oncebox.settle_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);

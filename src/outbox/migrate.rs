@@ -9,7 +9,7 @@ pub const BINARY_VERSION: i32 = 3;
 const MIGRATIONS: [(i32, &str); 3] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
-    (3, include_str!("../../sql/migrations/0003_in_doubt.sql")),
+    (3, include_str!("../../sql/migrations/0003_searches.sql")),
 ];
 
 /// How a schema and this binary fit.

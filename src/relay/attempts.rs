@@ -223,8 +223,7 @@ impl Dispatcher {
                 status,
             },
             answered_at: Instant::now(),
-            // The next of its lane, or a slot.
-            is_awaited: job.event.lane.is_some() || 4 * self.unsettled >= 7 * self.share(),
+            is_awaited: job.event.lane.is_some() || self.slots().are_awaited(),
             reply: self.reply.clone(),
         });
     }

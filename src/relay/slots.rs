@@ -1,6 +1,9 @@
 //! Who gets a free slot: first attempts and retries each keep a share, so that neither a storm of retries nor a long
 //! backlog starves the other. Pure.
 
+/// Requests that start while a batch of deliveries is written down, where they are many.
+const STARTS_MEANWHILE: usize = 64;
+
 /// Requests that may be under way, and those that are.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots {
@@ -27,6 +30,12 @@ impl Slots {
         let requests = self.concurrency.saturating_sub(self.in_flight + self.reserved);
         let requests = requests.min(self.allowed.saturating_sub(self.reserved));
         requests.min((2 * self.share).saturating_sub(self.unsettled + self.reserved))
+    }
+
+    /// Whether deliveries that are not written down will soon be what others wait for: the writing takes a few milliseconds,
+    /// and what starts meanwhile needs room.
+    pub fn are_awaited(&self) -> bool {
+        (2 * self.share).saturating_sub(self.unsettled) < (self.share / 4).max(STARTS_MEANWHILE)
     }
 
     /// How many each of first attempts and retries keeps while both wait.
@@ -142,6 +151,23 @@ mod tests {
         assert_eq!(slots(8, true).for_retries(16), 6);
         assert_eq!((slots(1, true).for_retries(16), slots(1, false).for_retries(16)), (1, 0), "in turns");
         assert_eq!(slots(8, true).for_retries(0), 8, "no first attempt waits");
+    }
+
+    #[test]
+    fn deliveries_are_written_down_while_there_is_room_for_what_starts_meanwhile() {
+        let slots = |share: usize, unsettled: usize| Slots {
+            concurrency: share,
+            share,
+            in_flight: 0,
+            retries_in_flight: 0,
+            unsettled,
+            reserved: 0,
+            first_went: true,
+            allowed: usize::MAX,
+        };
+        assert!(!slots(64, 64).are_awaited() && slots(64, 65).are_awaited());
+        assert!(!slots(512, 896).are_awaited() && slots(512, 897).are_awaited());
+        assert!(slots(16, 1).are_awaited(), "with few slots nothing is gathered");
     }
 
     #[test]

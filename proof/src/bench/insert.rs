@@ -33,8 +33,9 @@ pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64>
                      created_at, config_version, body)
              select 7, a.record_offset, 0, 0, current_date, a.key, a.event_type, a.content_type, a.source_at,
                     clock_timestamp(), 1, a.body
-               from unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::bytea[])
-                    as a (record_offset, key, event_type, content_type, source_at, body)",
+               from (select unnest($1::int8[]) as record_offset, unnest($2::text[]) as key, unnest($3::text[]) as event_type,
+                            unnest($4::text[]) as content_type, unnest($5::int8[]) as source_at,
+                            unnest($6::bytea[]) as body) as a",
         )
         .await?;
     let postmaster = stand.postgres.postmaster();
