@@ -1,7 +1,8 @@
 //! The reading side as a model, every interleaving of it: two processes, one partition, commits whose answer is lost, and
 //! a standby that takes over without the last commits.
 //!
-//! What must hold: a record is stored once, none is passed over. Each guard is shown to be needed by taking it away.
+//! What must hold: a record is stored once, none is passed over or left behind by whoever reads, and nobody but the owner
+//! moves the cursor under it. Each guard is shown to be needed by taking it away alone.
 
 use stateright::{Checker, Model, Property};
 
@@ -35,6 +36,8 @@ struct State {
     failovers: u8,
     processes: [Process; 2],
     fenced: bool,
+    /// The owner was refused, although nothing that it knows was lost.
+    robbed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,8 +55,11 @@ enum Action {
 
 #[derive(Clone)]
 struct Protocol {
+    /// The rows hang on the cursor being where the batch begins.
     compares_offset: bool,
+    /// And on the owner and epoch that the batch was read under.
     compares_epoch: bool,
+    /// After a commit without an answer the cursor is looked at; without this it is taken for made.
     resolves: bool,
     max_epoch: u8,
 }
@@ -61,9 +67,13 @@ struct Protocol {
 impl Protocol {
     const WHOLE: Self = Self { compares_offset: true, compares_epoch: true, resolves: true, max_epoch: 4 };
 
+    fn owns(database: &Database, process: usize, epoch: Option<u8>) -> bool {
+        database.owner == Some(process) && Some(database.epoch) == epoch
+    }
+
     /// One statement: the rows hang on the cursor's move.
     fn append(&self, database: &mut Database, process: usize, epoch: u8, (from, to): (u8, u8)) -> bool {
-        let owns = database.owner == Some(process) && database.epoch == epoch;
+        let owns = Self::owns(database, process, Some(epoch));
         if (self.compares_epoch && !owns) || (self.compares_offset && database.next != from) {
             return false;
         }
@@ -79,7 +89,14 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<State> {
         let database = Database { next: 0, owner: None, epoch: 0, stored: [0; RECORDS as usize] };
-        vec![State { standby: database.clone(), database, failovers: 0, processes: Default::default(), fenced: false }]
+        vec![State {
+            standby: database.clone(),
+            database,
+            failovers: 0,
+            processes: Default::default(),
+            fenced: false,
+            robbed: false,
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -133,6 +150,8 @@ impl Model for Protocol {
                 let stored = self.append(database, number, epoch, batch);
                 state.processes[number].batch = None;
                 if !stored {
+                    let owned = Self::owns(&state.database, number, Some(epoch));
+                    state.robbed |= owned && last.failovers == 0;
                     state.fenced = true;
                     state.processes[number] = Process::default();
                 }
@@ -148,7 +167,7 @@ impl Model for Protocol {
                 let process = &mut state.processes[number];
                 let (from, to) = process.batch?;
                 process.unknown = false;
-                let owns = database.owner == Some(number) && Some(database.epoch) == process.holds;
+                let owns = Self::owns(database, number, process.holds);
                 if !self.resolves {
                     // A guess: it was stored.
                     process.batch = None;
@@ -179,6 +198,16 @@ impl Model for Protocol {
             Property::always("nothing is stored past the cursor", |_, state: &State| {
                 (state.database.next..RECORDS).all(|record| state.database.stored[usize::from(record)] == 0)
             }),
+            // A failover takes the cursor back under its owner; that is found by another look, which is not modelled.
+            Property::always("nobody who owns the cursor has read past it", |_, state: &State| {
+                let mut readers = state.processes.iter().enumerate();
+                state.failovers > 0
+                    || readers.all(|(number, process)| {
+                        let idle = process.batch.is_none() && Self::owns(&state.database, number, process.holds);
+                        !idle || process.position == state.database.next
+                    })
+            }),
+            Property::always("nobody moves the cursor under its owner", |_, state: &State| !state.robbed),
             Property::sometimes("everything is stored", |_, state: &State| state.database.next == RECORDS),
             Property::sometimes("a stale process is fenced", |_, state: &State| state.fenced),
             Property::sometimes("everything is stored after a failover", |_, state: &State| {
@@ -204,17 +233,28 @@ fn the_whole_protocol_loses_and_doubles_nothing_in_any_interleaving() {
 }
 
 #[test]
-fn without_comparing_the_offset_records_are_doubled_or_lost() {
-    assert!(!broken(Protocol { compares_offset: false, ..Protocol::WHOLE }).is_empty());
+fn without_comparing_the_offset_a_failover_makes_records_be_passed_over() {
+    let protocol = Protocol { compares_offset: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"no record is passed over"));
 }
 
 #[test]
-fn without_comparing_offset_and_epoch_a_stale_process_writes() {
+fn without_comparing_the_epoch_a_stale_process_moves_the_cursor_under_its_owner() {
+    let protocol = Protocol { compares_epoch: false, ..Protocol::WHOLE };
+    assert_eq!(
+        broken(protocol),
+        ["nobody moves the cursor under its owner", "nobody who owns the cursor has read past it"]
+    );
+}
+
+#[test]
+fn without_comparing_offset_and_epoch_a_stale_process_writes_a_second_time() {
     let protocol = Protocol { compares_offset: false, compares_epoch: false, ..Protocol::WHOLE };
     assert!(broken(protocol).contains(&"no record is stored twice"));
 }
 
 #[test]
-fn guessing_that_an_unanswered_commit_was_made_loses_records() {
-    assert!(!broken(Protocol { resolves: false, compares_offset: false, ..Protocol::WHOLE }).is_empty());
+fn guessing_that_an_unanswered_commit_was_made_leaves_records_behind() {
+    let protocol = Protocol { resolves: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"nobody who owns the cursor has read past it"));
 }

@@ -2,7 +2,7 @@
 //! under a process that does not know, answers that come late, and a standby without the last commits.
 //!
 //! What must hold: a failure is written only by whoever holds the right; what is passed as settled is
-//! done or waits for another attempt. Each guard is shown to be needed by taking it away.
+//! done or waits for another attempt. Each guard is shown to be needed by taking it away alone.
 
 use stateright::{Checker, Model, Property};
 
@@ -43,13 +43,10 @@ struct Process {
     /// Events started, in order.
     started: usize,
     /// A request under way or answered, and not yet written down.
-    request: [Option<(RightKey, Option<bool>)>; EVENTS],
+    request: [Option<(Right, Option<bool>)>; EVENTS],
     /// Settled as far as it knows.
     knows: [bool; EVENTS],
 }
-
-/// Orderable form of a right, for the state's hash.
-type RightKey = (bool, u8);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
@@ -81,31 +78,38 @@ enum Action {
 
 #[derive(Clone)]
 struct Protocol {
-    fences_failures: bool,
+    /// A failure of a first attempt is written only under the current epoch.
+    fences_first_attempts: bool,
+    /// And one of a retry only under its current fence.
+    fences_retries: bool,
+    /// Nothing is passed as settled on another history than that in which it was.
     checks_timeline: bool,
+    /// Whoever takes over puts what was claimed, and is neither done nor in retry, into retry.
+    rescues: bool,
+    /// Epochs and fences are never below the clock, so that none comes back after a failover.
+    follows_clock: bool,
     max_epoch: u8,
 }
 
 impl Protocol {
-    const WHOLE: Self = Self { fences_failures: true, checks_timeline: true, max_epoch: 2 };
-}
-
-fn key(right: Right) -> RightKey {
-    match right {
-        Right::Range(epoch) => (false, epoch),
-        Right::Retry(fence) => (true, fence),
-    }
+    const WHOLE: Self = Self {
+        fences_first_attempts: true,
+        fences_retries: true,
+        checks_timeline: true,
+        rescues: true,
+        follows_clock: true,
+        max_epoch: 2,
+    };
 }
 
 impl Protocol {
-    fn settle(&self, state: &mut State, process: usize, event: usize, right: RightKey, delivered: bool) {
+    fn settle(&self, state: &mut State, process: usize, event: usize, right: Right, delivered: bool) {
         let database = &mut state.database;
         if delivered {
             // Whoever holds the lease: the first row in done stands.
-            let current = if right.0 {
-                database.retry[event].as_ref().is_some_and(|retry| retry.fence == right.1)
-            } else {
-                database.owner == Some(process) && database.epoch == right.1
+            let current = match right {
+                Right::Retry(fence) => database.retry[event].as_ref().is_some_and(|retry| retry.fence == fence),
+                Right::Range(epoch) => database.owner == Some(process) && database.epoch == epoch,
             };
             state.late |= !current && !database.done[event];
             database.done[event] = true;
@@ -113,27 +117,25 @@ impl Protocol {
             return;
         }
         match (right, &mut database.retry[event]) {
-            ((true, fence), Some(retry)) => {
-                if retry.fence == fence {
-                    retry.holder = None;
-                } else if !self.fences_failures {
+            (Right::Retry(fence), Some(retry)) => {
+                if retry.fence == fence || !self.fences_retries {
                     state.revoked |= retry.holder.is_some_and(|holder| holder != process);
                     retry.holder = None;
                 }
             }
-            ((false, epoch), retry @ None) => {
+            (Right::Range(epoch), retry @ None) => {
                 let current = database.owner == Some(process) && database.epoch == epoch;
-                if (current || !self.fences_failures) && !database.done[event] {
+                if (current || !self.fences_first_attempts) && !database.done[event] {
                     *retry = Some(Retry { fence: epoch, holder: None });
                 }
             }
-            ((false, _), Some(retry)) => {
-                if !self.fences_failures {
+            (Right::Range(_), Some(retry)) => {
+                if !self.fences_first_attempts {
                     state.revoked |= retry.holder.is_some_and(|holder| holder != process);
                     retry.holder = None;
                 }
             }
-            ((true, _), None) => {}
+            (Right::Retry(_), None) => {}
         }
     }
 }
@@ -212,11 +214,11 @@ impl Model for Protocol {
         let database = &mut state.database;
         match action {
             Action::Take(number) => {
-                // Never below the clock, so that none comes back after a failover; fences likewise.
-                database.epoch = (database.epoch + 1).max(if last.failed_over { CLOCK + 1 } else { 0 });
+                let clock = if last.failed_over && self.follows_clock { CLOCK + 1 } else { 0 };
+                database.epoch = (database.epoch + 1).max(clock);
                 database.owner = Some(number);
                 database.lease = true;
-                for event in database.settled_to..EVENTS {
+                for event in database.settled_to..if self.rescues { EVENTS } else { 0 } {
                     // Claimed by the last owner, and nobody knows: in doubt.
                     if !database.done[event] && database.retry[event].is_none() && database.epoch > 1 {
                         database.retry[event] = Some(Retry { fence: database.epoch, holder: None });
@@ -231,7 +233,7 @@ impl Model for Protocol {
             Action::Start(number) => {
                 let process = &mut state.processes[number];
                 let (epoch, _) = process.holds?;
-                process.request[process.started] = Some((key(Right::Range(epoch)), None));
+                process.request[process.started] = Some((Right::Range(epoch), None));
                 process.started += 1;
             }
             Action::ClaimRetry(number, event) => {
@@ -239,9 +241,10 @@ impl Model for Protocol {
                 if database.done[event] {
                     database.retry[event] = None;
                 } else {
-                    retry.fence = (retry.fence + 1).max(if last.failed_over { CLOCK } else { 0 });
+                    let clock = if last.failed_over && self.follows_clock { CLOCK } else { 0 };
+                    retry.fence = (retry.fence + 1).max(clock);
                     retry.holder = Some(number);
-                    state.processes[number].request[event] = Some((key(Right::Retry(retry.fence)), None));
+                    state.processes[number].request[event] = Some((Right::Retry(retry.fence), None));
                 }
             }
             Action::Answer(number, event, delivered) => {
@@ -253,7 +256,7 @@ impl Model for Protocol {
                 let process = &mut state.processes[number];
                 process.request[event] = None;
                 // Only what was sent under the delivery that it holds now counts for that delivery.
-                process.knows[event] |= !right.0 && process.holds.is_some_and(|(epoch, _)| epoch == right.1);
+                process.knows[event] |= process.holds.is_some_and(|(epoch, _)| right == Right::Range(epoch));
             }
             Action::Extend(number) => {
                 let process = &mut state.processes[number];
@@ -317,11 +320,27 @@ fn the_whole_protocol_forgets_nothing_in_any_interleaving() {
 }
 
 #[test]
-fn without_fences_a_stale_failure_ends_a_lease_that_another_holds() {
-    assert!(
-        broken(Protocol { fences_failures: false, ..Protocol::WHOLE })
-            .contains(&"nobody ends a lease that another holds")
-    );
+fn without_epochs_a_stale_failure_of_a_first_attempt_ends_a_lease_that_another_holds() {
+    let protocol = Protocol { fences_first_attempts: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"nobody ends a lease that another holds"));
+}
+
+#[test]
+fn without_fences_a_stale_failure_of_a_retry_ends_a_lease_that_another_holds() {
+    let protocol = Protocol { fences_retries: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"nobody ends a lease that another holds"));
+}
+
+#[test]
+fn with_fences_that_come_back_after_a_failover_a_stale_failure_ends_a_lease_that_another_holds() {
+    let protocol = Protocol { follows_clock: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"nobody ends a lease that another holds"));
+}
+
+#[test]
+fn without_a_rescue_what_the_last_owner_claimed_is_forgotten() {
+    let protocol = Protocol { rescues: false, ..Protocol::WHOLE };
+    assert!(broken(protocol).contains(&"nothing passed as settled is forgotten"));
 }
 
 #[test]
