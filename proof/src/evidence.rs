@@ -20,6 +20,8 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,12 @@ pub struct Meta {
     pub canary: String,
 }
 
+/// The secret that requests are signed with, in the form of Standard Webhooks. It has the canary in it, and like it must stand
+/// nowhere else.
+pub fn signing_secret(canary: &str) -> String {
+    format!("whsec_{}", STANDARD.encode(format!("signed-with-{canary}")))
+}
+
 /// What the database lost: everything committed in between.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Failover {
@@ -71,6 +79,9 @@ pub struct Flow {
     pub envelope: String,
     pub concurrency: u32,
     pub max_attempts: u32,
+    /// Its requests carry a signature. Evidence from before there were any has no such field.
+    #[serde(default)]
+    pub signed: bool,
 }
 
 impl Flow {
@@ -114,6 +125,17 @@ pub struct Received {
     /// Whether this receiver, which honours the key, had its effect now.
     pub applied: bool,
     pub plan: String,
+    /// Nothing for a request without a signature.
+    #[serde(default)]
+    pub signature: Option<Signature>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Signature {
+    /// Whether it is of the key that both sides know.
+    pub verified: bool,
+    /// When the request says that it was signed, in whole seconds since 1970.
+    pub stamp: i64,
 }
 
 /// And what became of the answer.

@@ -101,6 +101,7 @@ fn flow(number: usize, mechanism: &str) -> Flow {
         envelope: "keyed".to_owned(),
         concurrency: 64,
         max_attempts: 1_000,
+        signed: false,
     }
 }
 

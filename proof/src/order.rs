@@ -164,6 +164,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
             envelope: "keyed".to_owned(),
             concurrency: 128,
             max_attempts: 1_000,
+            signed: false,
         }],
         canary: "none".to_owned(),
         limits: Limits { on_key_failure: "block", ..Limits::SHORT },

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
+use standardwebhooks::Webhook;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::check::reference::hex;
-use crate::evidence::{Answered, Log, Received, now};
+use crate::evidence::{Answered, Log, Received, Signature, now};
 
 /// How the next requests are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +55,12 @@ struct Shared {
     seen: Mutex<HashSet<String>>,
     started: AtomicU64,
     elsewhere: String,
+    webhook: Webhook,
 }
 
 impl Receiver {
-    pub async fn start(log: &Path) -> anyhow::Result<Self> {
+    /// Requests that carry a signature are held against this secret.
+    pub async fn start(log: &Path, secret: &str) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let mood = Arc::new(Mutex::new(Mood::Fair));
@@ -73,6 +77,7 @@ impl Receiver {
             seen: Mutex::default(),
             started: AtomicU64::new(0),
             elsewhere,
+            webhook: Webhook::new(secret).context("the signing secret")?,
         });
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -101,6 +106,19 @@ pub struct Request {
 impl Request {
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
+    }
+
+    /// What the signature of this request is worth, if it has one. A stamp that cannot be read is one of 1970.
+    fn signature(&self, webhook: &Webhook) -> Option<Signature> {
+        if self.header("webhook-signature").is_empty() {
+            return None;
+        }
+        let mut headers = HeaderMap::new();
+        for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_str(self.header(name)).ok()?);
+        }
+        let verified = webhook.verify(&self.body, &headers).is_ok();
+        Some(Signature { verified, stamp: self.header("webhook-timestamp").parse().unwrap_or(0) })
     }
 
     pub async fn read(stream: &mut TcpStream) -> anyhow::Result<Self> {
@@ -209,6 +227,7 @@ impl Shared {
             digest: hex(&digest),
             applied,
             plan: plan.name.to_owned(),
+            signature: request.signature(&self.webhook),
         });
         tokio::time::sleep(plan.wait).await;
         // What decides is the head of an answer; what follows may be cut by whoever has read enough.
@@ -217,5 +236,28 @@ impl Shared {
         let rest = stream.write_all(&plan.answer[head..]).await;
         self.log.write(&Answered { seq, at: now(), status: plan.status, whole });
         Ok(whole && rest.is_ok() && plan.keep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "whsec_c2lnbmVkLXdpdGgtYS1zZWNyZXQtaGVyZQ==";
+
+    fn signed(body: &[u8], by: &str) -> Option<Signature> {
+        let (webhook, stamp) = (Webhook::new(SECRET).unwrap(), now() / 1_000);
+        let signature = Webhook::new(by).unwrap().sign("key", stamp, b"body").unwrap();
+        let headers =
+            [("webhook-id", "key"), ("webhook-timestamp", &stamp.to_string()), ("webhook-signature", &signature)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Request { headers: headers.to_vec(), body: body.to_vec() }.signature(&webhook)
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_own_bytes_and_secret_alone() {
+        assert!(signed(b"body", SECRET).unwrap().verified);
+        assert!(!signed(b"other", SECRET).unwrap().verified);
+        assert!(!signed(b"body", "whsec_YW5vdGhlci1zZWNyZXQtdGhhbi10aGF0LW9uZQ==").unwrap().verified);
     }
 }

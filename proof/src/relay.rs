@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use crate::evidence::{Flow, Sample, now};
+use crate::evidence::{Flow, Sample, now, signing_secret};
 use crate::servers::{free_port, signal};
 
 pub struct Settings {
@@ -49,7 +49,7 @@ impl Settings {
             text.push_str(&format!(
                 "  - id: {id}\n    source: {{topics: [{topic}]}}\n    filter: .keep\n\
                  \x20   transform: 'range(.fan) as $i | [.n, $i, .pad, .refuse]'\n    eventType: {kind}\n\
-                 \x20   endpoint:\n      url: {url}\n      timeout: {timeout}\n      headers: {{x-secret: \"${{CANARY}}\", x-turn: \"0\"}}\n\
+                 \x20   endpoint:\n      url: {url}\n      timeout: {timeout}\n      headers: {{x-secret: \"${{CANARY}}\", x-turn: \"0\"}}\n{signing}\
                  \x20   delivery:\n      guarantee: {guarantee}\n      mechanism: {mechanism}\n      envelope: {envelope}\n      lease: {lease}\n\
                  \x20     concurrency: {concurrency}\n      circuitBreaker: {{failures: 20, openFor: 2s}}\n      deadLetterLimit: {{count: 1000000}}\n      {ordering}\n      retries: {{backoff: [100ms, 300ms, 1s], maxAttempts: {attempts}, maxRetryAfter: 2s}}\n",
                 id = flow.id,
@@ -57,6 +57,7 @@ impl Settings {
                 kind = flow.event_type,
                 guarantee = flow.guarantee,
                 mechanism = flow.mechanism,
+                signing = if flow.signed { "      signing: {secrets: [\"${SIGNING_SECRET}\"]}\n" } else { "" },
                 ordering = if flow.ordered { ordered.as_str() } else { "ordering: none" },
                 timeout = self.limits.timeout,
                 lease = self.limits.lease,
@@ -72,6 +73,7 @@ impl Settings {
     fn command(&self, verb: &str, config: &Path) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg(verb).arg("--config").arg(config).env("CANARY", &self.canary);
+        command.env("SIGNING_SECRET", signing_secret(&self.canary));
         command
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Case, Place, Report};
-use crate::evidence::{AT_MOST_ONCE, Received};
+use crate::evidence::{AT_MOST_ONCE, Received, signing_secret};
 
 const REFUSALS: [u16; 5] = [400, 413, 414, 415, 422];
 const DRAIN_LIMIT: i64 = 120_000;
@@ -102,12 +102,14 @@ fn liveness(case: &Case, report: &mut Report) {
     let took = case.meta.quiet.map(|quiet| quiet - case.meta.healed);
     report.expect("L1", took.is_some_and(|took| took <= DRAIN_LIMIT), || format!("not quiet in time: {took:?} ms"));
     report.figures.insert("drained_ms", took.unwrap_or(-1) as f64);
+    let secrets = [case.meta.canary.clone(), signing_secret(&case.meta.canary)];
+    let tells = |text: &str| secrets.iter().any(|secret| text.contains(secret));
     for (name, text) in &case.logs {
         report.expect("L1", !text.contains("panicked at"), || format!("{name} has a panic"));
-        report.expect("S2", !text.contains(&case.meta.canary), || format!("{name} has a secret in it"));
+        report.expect("S2", !tells(text), || format!("{name} has a secret in it"));
     }
     for (table, rows) in &case.tables {
-        let found = rows.iter().any(|row| row.to_string().contains(&case.meta.canary));
+        let found = rows.iter().any(|row| tells(&row.to_string()));
         report.expect("S2", !found, || format!("table {table} has a secret in it"));
     }
 }
