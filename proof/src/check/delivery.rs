@@ -49,11 +49,19 @@ fn leases(case: &Case, report: &mut Report) {
     }
 }
 
-/// D2: fences never fall, and a failure is written only under the current one.
+/// The right that an event's retry was last written under, and the transaction that removed it.
+type LastFence<'a> = HashMap<Place, (i64, Option<&'a str>)>;
+
+/// D2: fences never fall, and a failure or a death is written only under the current one.
 fn fences(case: &Case, report: &mut Report) {
     let direct = case.direct_cursors();
     let mut epochs: HashMap<i64, i64> = HashMap::new();
+    let mut fences: LastFence<'_> = HashMap::new();
     for change in &case.audit {
+        if let Some(row) = change.new.as_ref().or(change.old.as_ref()).filter(|_| change.table == "retry") {
+            let removed = change.new.is_none().then_some(change.xid.as_str());
+            fences.insert(Place::of(row), (number(row, "fence"), removed));
+        }
         let Some(new) = &change.new else { continue };
         match change.table.as_str() {
             // Without the outbox it is the reader that sends.
@@ -69,9 +77,24 @@ fn fences(case: &Case, report: &mut Report) {
                 });
             }
             "retry" => retried(change, new, &epochs, report),
+            "dead_letter" if change.old.is_none() => died(change, new, &epochs, &fences, report),
             _ => {}
         }
     }
+}
+
+/// A retry dies under its own fence, also where its row goes in the same statement; a first attempt under the epoch.
+fn died(change: &Audit, new: &Value, epochs: &HashMap<i64, i64>, fences: &LastFence<'_>, report: &mut Report) {
+    // No event came of these, and nobody had to have a right to send it.
+    if new["reason"] == "invalid" || new["reason"] == "too_large" {
+        return;
+    }
+    let place = Place::of(new);
+    let retry = fences.get(&place).filter(|(_, removed)| removed.is_none_or(|xid| xid == change.xid));
+    let current = retry.map(|(fence, _)| fence).or_else(|| epochs.get(&place.cursor)).copied();
+    report.expect("D2", Some(number(new, "fence")) == current, || {
+        format!("{place:?} died under fence {}, with {current:?} current", new["fence"])
+    });
 }
 
 fn retried(change: &Audit, new: &Value, epochs: &HashMap<i64, i64>, report: &mut Report) {

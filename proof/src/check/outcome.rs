@@ -7,6 +7,7 @@ use crate::evidence::{AT_MOST_ONCE, Received, signing_secret};
 
 const REFUSALS: [u16; 5] = [400, 413, 414, 415, 422];
 const DRAIN_LIMIT: i64 = 120_000;
+const LONGEST_WAIT: i64 = 60_000;
 /// Twice what a relay with both workflows at full load was seen to use.
 const MOST_RSS_KIB: u64 = 400 << 10;
 const MOST_FILES: usize = 400;
@@ -14,8 +15,10 @@ const MOST_FILES: usize = 400;
 pub fn check(case: &Case, report: &mut Report) {
     let answers = Answers::of(case);
     ends(case, &answers, report);
+    letters(case, report);
     effects(case, &answers, report);
     liveness(case, report);
+    waits(case, report);
     bounds(case, report);
     repeats(case, &answers, report);
 }
@@ -50,7 +53,11 @@ fn ends(case: &Case, answers: &Answers<'_>, report: &mut Report) {
         case.rows("done").iter().map(|row| (Place::of(row), row["state"].as_str().unwrap_or_default())).collect();
     for row in case.rows("outbox") {
         let (place, key) = (Place::of(row), row["key"].as_str().unwrap_or_default());
-        report.expect("ALO-1", done.contains_key(&place), || format!("{place:?} ({key}) has not ended"));
+        // An operator may cancel; there is none in a run.
+        let ended = done.get(&place).copied();
+        report.expect("ALO-1", matches!(ended, Some("completed" | "discarded")), || {
+            format!("{place:?} ({key}) has not ended as it may: {ended:?}")
+        });
         if done.get(&place) == Some(&"completed") {
             report.expect("ALO-2", answers.has(key, |status| (200..300).contains(&status)), || {
                 format!("{place:?} ({key}) is completed, and the receiver never answered 2xx in full")
@@ -77,6 +84,15 @@ fn ends(case: &Case, answers: &Answers<'_>, report: &mut Report) {
         };
         report
             .expect("ALO-3", justified, || format!("{:?} is dead as {} without cause", Place::of(row), row["reason"]));
+    }
+}
+
+/// ALO-3: nothing is given up without a letter that says so.
+fn letters(case: &Case, report: &mut Report) {
+    let letters: HashSet<Place> = case.rows("dead_letter").iter().map(Place::of).collect();
+    for row in case.rows("done").iter().filter(|row| row["state"] == "discarded") {
+        let place = Place::of(row);
+        report.expect("ALO-3", letters.contains(&place), || format!("{place:?} was discarded without a dead letter"));
     }
 }
 
@@ -111,6 +127,24 @@ fn liveness(case: &Case, report: &mut Report) {
     for (table, rows) in &case.tables {
         let found = rows.iter().any(|row| tells(&row.to_string()));
         report.expect("S2", !found, || format!("table {table} has a secret in it"));
+    }
+}
+
+/// L1: once all is healed, no retry is due for long and nobody takes it. What is never taken is not quiet in time.
+fn waits(case: &Case, report: &mut Report) {
+    let mut changed: HashMap<Place, i64> = HashMap::new();
+    for change in case.changes("retry") {
+        let Some(new) = &change.new else { continue };
+        let before = changed.insert(Place::of(new), change.at);
+        let Some(old) = change.old.as_ref().filter(|old| old["state"] != "active" && new["state"] == "active") else {
+            continue;
+        };
+        // One that waited for its turn was not due before it was let go, whatever its time.
+        let since = [old["due_ms"].as_i64(), before, Some(case.meta.healed)].into_iter().flatten().max();
+        let waited = since.map_or(0, |since| change.at - since);
+        report.expect("L1", waited <= LONGEST_WAIT, || {
+            format!("{:?} was due for {waited} ms before anybody took it", Place::of(new))
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 //! found, under the promise's own name and under no other than those that break with it.
 
 mod clean;
+mod find;
 mod spoilers;
 
 use std::collections::BTreeSet;

@@ -2,78 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Case, Place};
+use super::super::Case;
 use super::clean::{
     ATTEMPTS, DIRECT, END, FILTERED, FIRST, INVALID, KEYED, ONCE, ORDERED, REFUSED, SECOND, TOMBSTONE, with,
 };
-use crate::evidence::{Audit, Received, Signature, signing_secret};
+use super::find::{change, cursor_row, cut, intrude, ledger, letter, new, remove, rename, request, row, signature};
+use crate::evidence::{Received, signing_secret};
 
 pub struct Spoiler {
     /// The promise that it breaks, and those that cannot but break with it.
     pub breaks: &'static [&'static str],
     pub how: &'static str,
     pub spoil: fn(&mut Case),
-}
-
-fn row<'a>(case: &'a mut Case, table: &str, flow: &str, offset: i64) -> &'a mut Value {
-    let place = case.place(flow, offset);
-    let rows = case.tables.get_mut(table).expect("a table of the clean run");
-    rows.iter_mut().find(|row| Place::of(row) == place).expect("a row of the clean run")
-}
-
-fn remove(case: &mut Case, table: &str, flow: &str, offset: i64) {
-    let place = case.place(flow, offset);
-    case.tables.get_mut(table).expect("a table of the clean run").retain(|row| Place::of(row) != place);
-}
-
-fn cursor_row<'a>(case: &'a mut Case, flow: &str) -> &'a mut Value {
-    let rows = case.tables.get_mut("cursor").expect("there are cursors");
-    rows.iter_mut().find(|row| row["workflow"] == flow).expect("each flow has one")
-}
-
-/// The nth change of a flow's rows in a table.
-fn change<'a>(case: &'a mut Case, table: &str, flow: &str, nth: usize) -> &'a mut Audit {
-    let own = |change: &&mut Audit| {
-        change.table == table && change.old.iter().chain(&change.new).any(|row| row["workflow"] == flow)
-    };
-    case.audit.iter_mut().filter(own).nth(nth).expect("a change of the clean run")
-}
-
-fn new<'a>(case: &'a mut Case, table: &str, flow: &str, nth: usize) -> &'a mut Value {
-    change(case, table, flow, nth).new.as_mut().expect("a row was written")
-}
-
-fn request<'a>(case: &'a mut Case, flow: &str, offset: i64, attempt: u32) -> &'a mut Received {
-    let source = format!("{}/0/{offset}", case.meta.topic);
-    let own =
-        |request: &&mut Received| request.workflow == flow && request.source == source && request.attempt == attempt;
-    case.received.iter_mut().find(own).expect("a request of the clean run")
-}
-
-/// A row in the outbox, well stored and well ended, at a place where none must be.
-fn intrude(case: &mut Case, offset: i64, index: i64) {
-    let base = case.named(KEYED, offset);
-    let stored = with(&base, json!({"event_index": index, "key": "intruder", "digest": ""}));
-    let ended = with(&base, json!({"event_index": index, "state": "discarded", "sends": 0}));
-    case.keep("outbox", stored);
-    case.keep("done", ended);
-}
-
-/// A key, wherever it stands.
-fn rename(case: &mut Case, flow: &str, offset: i64, to: &str) {
-    let before = case.event(flow, offset).key;
-    case.received.iter_mut().filter(|request| request.key == before).for_each(|request| request.key = to.to_owned());
-    case.tables
-        .values_mut()
-        .flatten()
-        .filter(|row| row["key"] == before.as_str())
-        .for_each(|row| row["key"] = to.into());
-}
-
-/// An answer, as if it had been cut off.
-fn cut(case: &mut Case, flow: &str, offset: i64, attempt: u32) {
-    let seq = request(case, flow, offset, attempt).seq;
-    case.answered.get_mut(&seq).expect("each is answered").whole = false;
 }
 
 pub fn spoilers() -> Vec<Spoiler> {
@@ -150,10 +90,6 @@ fn ingest() -> Vec<Spoiler> {
     ]
 }
 
-fn ledger(case: &mut Case) -> &mut Value {
-    &mut case.tables.get_mut("ledger").expect("there are ledgers")[0]
-}
-
 fn delivery() -> Vec<Spoiler> {
     spoilers![
         ["D1"], "a delivery is taken before its lease has run out",
@@ -174,6 +110,15 @@ fn delivery() -> Vec<Spoiler> {
         };
         ["D2"], "a retry is put back under a fence that is not current",
             |case| change(case, "retry", KEYED, 2).old.as_mut().unwrap()["fence"] = 1.into();
+        ["D2"], "a first attempt dies under an epoch that is not current",
+            |case| letter(case, KEYED, REFUSED)["fence"] = 1.into();
+        ["D2"], "a retry dies under a fence that is not current", |case| {
+            let row = with(&case.named(KEYED, REFUSED), json!({"state": "active", "sends": 2, "counted": 2, "fence": 3}));
+            let at = case.audit.iter().position(|change| change.at == 6_110).unwrap();
+            case.note(6_105, "retry", None, Some(row));
+            let claimed = case.audit.pop().unwrap();
+            case.audit.insert(at, claimed);
+        };
         ["D3"], "an event ends twice", |case| {
             let row = new(case, "done", KEYED, 0).clone();
             case.note(7_000, "done", None, Some(row));
@@ -233,15 +178,13 @@ fn requests() -> Vec<Spoiler> {
     ]
 }
 
-fn signature(case: &mut Case, offset: i64) -> &mut Signature {
-    request(case, KEYED, offset, 1).signature.as_mut().expect("this flow is signed")
-}
-
 fn outcome() -> Vec<Spoiler> {
     spoilers![
         ["ALO-1"], "an event has not ended", |case| {
             remove(case, "done", KEYED, SECOND);
         };
+        ["ALO-1"], "an event is cancelled, and nobody asked for it",
+            |case| row(case, "done", KEYED, SECOND)["state"] = "cancelled".into();
         ["ALO-1"], "a retry still waits", |case| {
             let row = case.named(KEYED, SECOND);
             case.keep("retry", row);
@@ -259,6 +202,7 @@ fn outcome() -> Vec<Spoiler> {
         ["ALO-3"], "an event is dead for no known reason",
             |case| row(case, "dead_letter", KEYED, REFUSED)["reason"] = "tired".into();
         ["ALO-3"], "an event sent at most once is dead as rejected, and was not", |case| cut(case, ONCE, REFUSED, 1);
+        ["ALO-3"], "an event is given up without a dead letter", |case| remove(case, "dead_letter", KEYED, REFUSED);
         ["AMO-1", "D4"], "an event is sent twice", |case| case.request(6_005, ONCE, SECOND, (1, 2), Some(200));
         ["AMO-2", "ALO-1"], "an event has neither arrived nor ended", |case| remove(case, "done", ONCE, SECOND);
         ["AMO-2", "ALO-3"], "an event that was sent is dead as never sent",
@@ -268,6 +212,12 @@ fn outcome() -> Vec<Spoiler> {
         ["IDK-1"], "an effect of the direct path is had never", |case| request(case, DIRECT, SECOND, 1).applied = false;
         ["L1"], "it is not quiet in time", |case| case.meta.quiet = Some(case.meta.healed + 120_001);
         ["L1"], "it is never quiet", |case| case.meta.quiet = None;
+        ["L1"], "a retry is due for long and nobody takes it", |case| {
+            let waiting = with(&case.named(KEYED, FIRST), json!({"state": "retryable", "sends": 4, "counted": 4, "fence": 4}));
+            let taken = with(&waiting, json!({"state": "active", "sends": 5, "fence": 5}));
+            case.note(6_000, "retry", Some(waiting.clone()), Some(waiting.clone()));
+            case.note(case.meta.healed + 60_001, "retry", Some(waiting), Some(taken));
+        };
         ["L1"], "a relay panics", |case| case.logs[0].1.push_str("thread 'main' panicked at");
         ["RB1"], "a relay uses too much memory", |case| case.samples[0].rss_kib = 1 << 20;
         ["RB1"], "a relay opens too many files", |case| case.samples[0].open_files = 401;
