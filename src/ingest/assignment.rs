@@ -63,6 +63,17 @@ pub struct Assigned {
     pub spilled: HashSet<Spot>,
 }
 
+/// Keeps the first halt for later: every loss is noted before an operator ends them all with one move.
+fn put_off<T>(result: Result<T, Error>, halt: &mut Option<Error>) -> Result<Option<T>, Error> {
+    match result {
+        Err(Error::Halt(reason)) => {
+            halt.get_or_insert(Error::Halt(reason));
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
 pub struct Resolver<'a> {
     pub consumer: &'a BaseConsumer<Context>,
     pub database: &'a Database,
@@ -77,12 +88,11 @@ impl Resolver<'_> {
         for element in partitions.elements() {
             by_topic.entry(element.topic().to_owned()).or_default().push(element.partition());
         }
-        let names: Vec<String> = by_topic.keys().cloned().collect();
-        let described = self.describe(&names)?;
-        let mut origins: HashMap<CursorId, Origin> = HashMap::new();
+        let described = self.describe(&by_topic.keys().cloned().collect::<Vec<_>>())?;
+        let (mut origins, mut halt): (HashMap<CursorId, Origin>, _) = (HashMap::new(), None);
         for (name, partitions) in &by_topic {
             let topic = described.get(name).ok_or_else(|| Error::NoTopic(name.clone()))?;
-            let cursors = self.ensure(name, topic, partitions).await?;
+            let cursors = put_off(self.ensure(name, topic, partitions).await, &mut halt)?.unwrap_or_default();
             for partition in partitions {
                 let id = cursors.get(partition).copied().unwrap_or_else(|| self.new_cursor(topic, *partition));
                 let origin = Origin {
@@ -94,6 +104,7 @@ impl Resolver<'_> {
                 origins.insert(id, origin);
             }
         }
+        halt.map_or(Ok(()), Err)?;
         let ids: Vec<CursorId> = origins.keys().copied().collect();
         let taken = cursor::take(self.database, &ids, self.process).await.map_err(Error::Outbox)?;
         // Made by a process that reads the other way, at the same moment: the next try switches them.
@@ -157,12 +168,14 @@ impl Resolver<'_> {
             self.add(name, topic, starts).await?;
         }
         self.settle_path(name, topic, current.iter_mut().filter(|known| assigned.contains(&known.partition))).await?;
+        let mut halt = None;
         for partition in assigned {
             let known = current.iter().find(|known| known.partition == *partition);
             let cursor = known.map_or_else(|| self.new_cursor(topic, *partition), |known| known.id);
-            self.check_standing(name, cursor, *partition, known.map_or(0, |known| known.next_offset)).await?;
+            let next = known.map_or(0, |known| known.next_offset);
+            put_off(self.check_standing(name, cursor, *partition, next).await, &mut halt)?;
         }
-        Ok(current.iter().map(|known| (known.partition, known.id)).collect())
+        halt.map_or_else(|| Ok(current.iter().map(|known| (known.partition, known.id)).collect()), Err)
     }
 
     /// Resolves `startFrom` for all partitions and stores it in one statement, before any of them is read.
@@ -232,6 +245,11 @@ impl Resolver<'_> {
     /// The topic has the name of one that was read, but is another: nobody knows what was in between.
     async fn recreated(&self, name: &str, topic: &Topic, stored: &[Known]) -> Result<(), Error> {
         let policy = self.workflow.source.on_offset_loss;
+        warn!(workflow = %self.workflow.id, topic = name, ?policy, "the topic was deleted and created again");
+        // Before anything else is decided: a halt may be ended by an operator, who leaves no word about the old topic.
+        for known in stored {
+            self.note(known.id, None, GapReason::TopicRecreated).await?;
+        }
         let mut starts = Vec::new();
         for partition in &topic.partitions {
             let log = self.log(name, *partition)?;
@@ -244,25 +262,27 @@ impl Resolver<'_> {
             };
             starts.push((*partition, start));
         }
-        warn!(workflow = %self.workflow.id, topic = name, ?policy, "the topic was deleted and created again");
-        for known in stored {
-            let noted = gap::record(self.database, known.id, known.next_offset, gap::action(policy)).await;
-            noted.map_err(Error::Outbox)?;
-        }
         self.add(name, topic, starts).await
+    }
+
+    async fn note(&self, cursor: CursorId, lost: Option<(i64, i64)>, reason: GapReason) -> Result<(), Error> {
+        let action = gap::action(self.workflow.source.on_offset_loss);
+        gap::record(self.database, cursor, lost, reason, action).await.map_err(Error::Outbox)
     }
 
     /// Whether the stored offset is still in the log; if not, moves it as the policy says, or halts.
     async fn check_standing(&self, name: &str, cursor: CursorId, partition: i32, next: i64) -> Result<(), Error> {
         let log = self.log(name, partition)?;
-        let reason = match offsets::standing(next, log) {
+        let (reason, edge) = match offsets::standing(next, log) {
             _ if crate::mutant!("lost-offsets-ignored") => return Ok(()),
             Standing::Readable => return Ok(()),
-            Standing::Behind => GapReason::Retention,
-            Standing::Beyond => GapReason::BeyondEnd,
+            Standing::Behind => (GapReason::Retention, log.low),
+            Standing::Beyond => (GapReason::BeyondEnd, log.high),
         };
         let policy = self.workflow.source.on_offset_loss;
         let Some(to) = offsets::after_loss(policy, log) else {
+            // The move that ends the halt is the operator's: only this says what made it necessary.
+            self.note(cursor, Some((next, edge)), reason).await?;
             return Err(Error::Halt(format!(
                 "the stored offset {next} of {name}/{partition} is not in the log, which has {} to {}; `oncebox \
                  offsets set {}` moves it",

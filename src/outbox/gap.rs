@@ -1,6 +1,9 @@
 //! Gaps: offsets that were never read, and why. Recorded whatever the policy, so that nothing is silent.
 
-use super::sql::{int8, text};
+use deadpool_postgres::{Client, Object};
+
+use super::database::STATEMENT_LIMIT;
+use super::sql::{Schema, int8, text};
 use super::{Database, Error, Purpose};
 use crate::config::OnOffsetLoss;
 use crate::event::CursorId;
@@ -45,12 +48,45 @@ pub fn action(policy: OnOffsetLoss) -> &'static str {
     }
 }
 
-/// Notes that a topic which was read up to `offset` is gone.
-pub async fn record(database: &Database, cursor: CursorId, offset: i64, action: &str) -> Result<(), Error> {
-    let reason = GapReason::TopicRecreated.as_str();
-    let parameters = [int8(&cursor.0), int8(&offset), int8(&offset), text(&reason), text(&action)];
-    database.query(Purpose::Admin, include_str!("../../sql/ingest/record_gap.sql"), &parameters).await?;
-    Ok(())
+/// Notes a loss that leaves the cursor where it is, once, however often it is found. `lost` is `[from, to)` as in a gap;
+/// nothing when the topic itself is gone, and with it what it still had.
+pub async fn record(
+    database: &Database,
+    cursor: CursorId,
+    lost: Option<(i64, i64)>,
+    reason: GapReason,
+    action: &str,
+) -> Result<(), Error> {
+    let mut client = database.get(Purpose::Admin).await?;
+    match tokio::time::timeout(STATEMENT_LIMIT, note(&mut client, &database.schema, cursor, lost, reason, action)).await
+    {
+        Ok(noted) => noted,
+        Err(_) => {
+            drop(Object::take(client));
+            Err(Error::TooSlow)
+        }
+    }
+}
+
+/// One transaction: a second process that finds the same loss waits at the lock, and then sees what the first has noted.
+async fn note(
+    client: &mut Client,
+    schema: &Schema,
+    cursor: CursorId,
+    lost: Option<(i64, i64)>,
+    reason: GapReason,
+    action: &str,
+) -> Result<(), Error> {
+    let lock = include_str!("../../sql/ingest/lock_cursor.sql");
+    let record = include_str!("../../sql/ingest/record_gap.sql");
+    let failed = |file| move |source| Error::statement(file, source);
+    let transaction = client.transaction().await.map_err(failed(lock))?;
+    transaction.query_typed(&schema.text(lock), &[int8(&cursor.0)]).await.map_err(failed(lock))?;
+    let (from, to) = lost.unzip();
+    let reason = reason.as_str();
+    let parameters = [int8(&cursor.0), int8(&from), int8(&to), text(&reason), text(&action)];
+    transaction.query_typed(&schema.text(record), &parameters).await.map_err(failed(record))?;
+    transaction.commit().await.map_err(failed(record))
 }
 
 /// Moves the cursor and records the gap. One that does not stand where it must is left alone: somebody was faster.

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use rdkafka::admin::AdminOptions;
-use rdkafka::{Offset, TopicPartitionList};
-
 use crate::support::process::{Config, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, embedded, eventually, kafka};
 
@@ -15,13 +12,6 @@ async fn setup(partitions: i32) -> (Topic, TestDatabase, TestReceiver) {
 async fn applied(receiver: &TestReceiver, count: usize) {
     eventually(&format!("{count} events are applied"), PATIENCE, async || (receiver.applied() == count).then_some(()))
         .await;
-}
-
-async fn state(database: &TestDatabase, wanted: &str) -> Option<String> {
-    let columns = "coalesce(case when halted is not null then 'halted' end, state), coalesce(halted, reason)";
-    let rows = database.query(&format!("select {columns} from oncebox.workflow"), &[]).await;
-    let (state, reason): (String, Option<String>) = (rows[0].get(0), rows[0].get(1));
-    (state == wanted).then(|| reason.unwrap_or_default())
 }
 
 #[tokio::test]
@@ -84,103 +74,6 @@ async fn a_partition_added_under_load_is_read_from_its_beginning() {
     drop(relay);
     let starts = database.query("select start_offset from oncebox.cursor where partition > 0", &[]).await;
     assert_eq!(starts.iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>(), [0, 0]);
-}
-
-#[tokio::test]
-async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
-    if embedded::lacks("deleted records") {
-        return;
-    }
-    let (topic, database, receiver) = setup(1).await;
-    topic.send_orders(0..10);
-    let config = Config::new(&topic, &database, &receiver);
-    let mut relay = Relay::start(&config);
-    applied(&receiver, 10).await;
-    assert_eq!(relay.stop().await, Some(0));
-    topic.send_orders(10..40);
-    delete_before(&topic, 25).await;
-
-    let relay = Relay::start(&config);
-    let reason = eventually("the workflow halts", PATIENCE, async || state(&database, "halted").await).await;
-    assert!(reason.contains("the stored offset 10") && reason.contains("25 to 40"), "{reason}");
-    assert_eq!(receiver.applied(), 10, "nothing was skipped in silence");
-
-    let output = oncebox(&["offsets", "set", "orders", "--to", "earliest"], &relay.config_path());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    applied(&receiver, 25).await;
-    let gap = &database.query("select from_offset, to_offset, reason from oncebox.gap", &[]).await[0];
-    assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (10, 25, "operator"));
-}
-
-#[tokio::test]
-async fn retention_past_the_cursor_goes_on_at_the_earliest_with_a_gap_on_record() {
-    if embedded::lacks("deleted records") {
-        return;
-    }
-    let (topic, database, receiver) = setup(1).await;
-    topic.send_orders(0..10);
-    let mut config = Config::new(&topic, &database, &receiver);
-    config.source = "onOffsetLoss: earliest".to_owned();
-    let mut relay = Relay::start(&config);
-    applied(&receiver, 10).await;
-    assert_eq!(relay.stop().await, Some(0));
-    topic.send_orders(10..40);
-    delete_before(&topic, 25).await;
-    let _relay = Relay::start(&config);
-    applied(&receiver, 25).await;
-    let gap = &database.query("select from_offset, to_offset, reason from oncebox.gap", &[]).await[0];
-    assert_eq!((gap.get::<_, i64>(0), gap.get::<_, i64>(1), gap.get::<_, &str>(2)), (10, 25, "retention"));
-}
-
-async fn delete_before(topic: &Topic, offset: i64) {
-    let mut list = TopicPartitionList::new();
-    list.add_partition_offset(&topic.name, 0, Offset::Offset(offset)).unwrap();
-    kafka::admin().delete_records(&list, &AdminOptions::new()).await.expect("records are deleted");
-}
-
-async fn recreate(topic: &Topic, orders: u32) -> Topic {
-    topic.delete().await;
-    let name = topic.name.clone();
-    let again = eventually("the topic can be made again", PATIENCE, async || Topic::try_named(&name, 1).await).await;
-    again.send_orders(1000..1000 + orders);
-    again
-}
-
-/// The new log may be shorter or longer than the old one: librdkafka alone sees only the first.
-async fn a_recreated_topic_halts(orders: u32) {
-    let (topic, database, receiver) = setup(1).await;
-    topic.send_orders(0..20);
-    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
-    applied(&receiver, 20).await;
-    let _again = recreate(&topic, orders).await;
-    let reason = eventually("the workflow halts", PATIENCE, async || state(&database, "halted").await).await;
-    assert!(reason.contains("deleted and created again"), "{reason}");
-
-    let output = oncebox(&["offsets", "set", "orders", "--to", "earliest"], &relay.config_path());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Each record of the new topic has an event under the new topic's id.
-    eventually("the new topic is read whole", PATIENCE, async || {
-        let stored = "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor
-                       where c.topic_id = (select topic_id from oncebox.cursor order by start_offset, owner_epoch desc limit 1)";
-        (database.count(stored).await == i64::from(orders)).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_topic_created_again_with_a_shorter_log_halts() {
-    if embedded::lacks("deleted topics") {
-        return;
-    }
-    a_recreated_topic_halts(5).await;
-}
-
-#[tokio::test]
-async fn a_topic_created_again_with_a_longer_log_halts() {
-    if embedded::lacks("deleted topics") {
-        return;
-    }
-    a_recreated_topic_halts(60).await;
 }
 
 #[tokio::test]

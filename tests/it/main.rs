@@ -15,6 +15,7 @@ mod in_doubt;
 mod ingest;
 mod lag;
 mod limits;
+mod loss;
 mod order;
 mod postgres;
 mod preview;
