@@ -24,6 +24,7 @@ mod rejoin;
 mod relay;
 mod reload;
 mod rename;
+mod retention;
 mod seams;
 mod secrets;
 mod signing;
