@@ -16,6 +16,7 @@ mod ingest;
 mod lag;
 mod limits;
 mod loss;
+mod metrics;
 mod order;
 mod postgres;
 mod preview;
