@@ -63,14 +63,33 @@ async fn a_partition_added_under_load_is_read_from_its_beginning() {
     topic.send_orders(0..50);
     let relay = Relay::start(&Config::new(&topic, &database, &receiver));
     applied(&receiver, 50).await;
+    let mut sent = 50;
+    let mut flow = |count: i32| {
+        for id in sent..sent + count {
+            topic.send_raw(Some(0), Some(b"k"), Some(format!(r#"{{"id":{id}}}"#).as_bytes()), None);
+        }
+        sent += count;
+    };
+    flow(2_000);
     topic.grow(3).await;
+    flow(2_000);
     // Records arrive in the new partitions before anybody has noticed them.
     for id in 0..30 {
         let value = format!(r#"{{"id":"new-{id}"}}"#);
         topic.send_raw(Some(1 + id % 2), Some(b"k"), Some(value.as_bytes()), None);
     }
     topic.flush();
-    applied(&receiver, 80).await;
+    assert!(receiver.applied() < 4_050, "the old partition is still being read as the new ones come");
+    let read = "select count(*) from oncebox.cursor where partition > 0 and next_offset = 15";
+    eventually("the new partitions are read", PATIENCE, async || {
+        flow(20);
+        topic.flush();
+        (database.count(read).await == 2).then_some(())
+    })
+    .await;
+    let sent = usize::try_from(sent).expect("a count") + 30;
+    applied(&receiver, sent).await;
+    assert_eq!(receiver.lines().len(), sent, "nothing came twice");
     drop(relay);
     let starts = database.query("select start_offset from oncebox.cursor where partition > 0", &[]).await;
     assert_eq!(starts.iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>(), [0, 0]);
