@@ -140,6 +140,12 @@ async fn a_kill_before_a_retry_is_claimed_loses_and_doubles_nothing() {
     survives_kills_with("claim.before", failing_first().await).await;
 }
 
+/// `claim.after` is passed by a poll that finds nothing too; this one only with retries in hand.
+#[tokio::test]
+async fn a_kill_with_retries_in_hand_loses_and_doubles_nothing() {
+    survives_kills_with("claim.retries", failing_first().await).await;
+}
+
 #[tokio::test]
 async fn a_kill_while_replaying_neither_loses_nor_doubles_the_event() {
     for (seam, made) in [("replay.before", 0), ("replay.after", 1)] {
