@@ -32,6 +32,7 @@ mod signing;
 mod sql;
 mod standing;
 mod start;
+mod start_from;
 mod support;
 mod tls;
 mod tokens;
