@@ -1,7 +1,9 @@
 //! Postgres as platforms run it: behind a pooler in transaction mode, and with certificates that are checked.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use crate::start::run_on;
 use crate::support::process::{Config, command};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services, skip};
 
@@ -76,21 +78,88 @@ async fn everything_works_behind_pgbouncer_in_transaction_mode() {
     drop(relay);
 }
 
+fn run(command: &mut Command) {
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A database cluster of a test's own: its folder, and its data below that.
+fn cluster(bin: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _ = Command::new("chmod").arg("755").arg(folder.path()).status();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).expect("a folder");
+    run(unprivileged(&format!("{bin}/initdb"), folder.path()).args(["-U", "u", "--auth=trust", "-D"]).arg(&data));
+    (folder, data)
+}
+
+async fn serve(bin: &str, folder: &tempfile::TempDir, settings: &[&str]) -> (Server, u16) {
+    let port = free_port();
+    let server = unprivileged(&format!("{bin}/postgres"), folder.path())
+        .arg("-D")
+        .arg(folder.path().join("data"))
+        .args(["-p", &port.to_string(), "-c", "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1"])
+        .args(settings)
+        .stderr(Stdio::null())
+        .spawn();
+    let server = Server(server.expect("Postgres starts"));
+    eventually("Postgres listens", PATIENCE, async || listening(port).then_some(())).await;
+    (server, port)
+}
+
+#[tokio::test]
+async fn a_server_that_may_lose_what_it_committed_is_refused() {
+    let Some(bin) = postgres_bin() else {
+        skip("no PostgreSQL server binaries on this machine");
+        return;
+    };
+    let (folder, _data) = cluster(&bin);
+    let (_server, port) = serve(&bin, &folder, &[]).await;
+    let url = format!("postgresql://u@127.0.0.1:{port}/postgres");
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut operator = eventually("Postgres answers", PATIENCE, async || client(&url).await).await;
+    let config = Config::new(&topic, &database, &receiver);
+    let relay = Relay::start_in(&config, "", &[("DATABASE_URL", &url)]);
+    relay.ready().await;
+    drop(relay);
+    let settings: [(&[&str], &str); 3] = [
+        (&["fsync"], "Postgres runs with fsync off"),
+        (&["full_page_writes"], "Postgres runs with full_page_writes off"),
+        (&["fsync", "full_page_writes"], "Postgres runs with fsync and full_page_writes off"),
+    ];
+    for (off, wanted) in settings {
+        operator.batch_execute("alter system reset all").await.expect("it is the test's own");
+        for name in off {
+            operator.batch_execute(&format!("alter system set {name} = off")).await.expect("it is the test's own");
+        }
+        operator.batch_execute("select pg_reload_conf()").await.expect("it is the test's own");
+        // New connections know it once the server does.
+        operator = eventually("the server runs so", PATIENCE, async || {
+            let fresh = client(&url).await?;
+            let asked = "select name from pg_settings where name in ('fsync', 'full_page_writes') and setting = 'off' order by 1";
+            let rows = fresh.query(asked, &[]).await.ok()?;
+            rows.iter().map(|row| row.get::<_, &str>(0)).eq(off.iter().copied()).then_some(fresh)
+        })
+        .await;
+        let (code, text) = run_on(&config.yaml(0), &url).await;
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+async fn client(url: &str) -> Option<tokio_postgres::Client> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.ok()?;
+    tokio::spawn(connection);
+    Some(client)
+}
+
 #[tokio::test]
 async fn tls_is_verified_as_far_as_it_is_asked_for() {
     let Some(bin) = postgres_bin() else {
         skip("no PostgreSQL server binaries on this machine");
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
-    let _ = Command::new("chmod").arg("755").arg(folder.path()).status();
-    let data = folder.path().join("data");
-    let run = |command: &mut Command| {
-        let output = command.output().expect("the program starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    std::fs::create_dir(&data).expect("a folder");
-    run(unprivileged(&format!("{bin}/initdb"), folder.path()).args(["-U", "u", "--auth=trust", "-D"]).arg(&data));
+    let (folder, data) = cluster(&bin);
     let (cert, key) = (data.join("server.crt"), data.join("server.key"));
     // Its name is db.internal: right for verify-ca, wrong for verify-full by address.
     run(unprivileged("openssl", folder.path())
@@ -102,24 +171,7 @@ async fn tls_is_verified_as_far_as_it_is_asked_for() {
     let _ = Command::new("chmod").arg("600").arg(&key).status();
     let ca = folder.path().join("ca.crt");
     std::fs::copy(&cert, &ca).expect("copied");
-    let port = free_port();
-    let server = unprivileged(&format!("{bin}/postgres"), folder.path())
-        .arg("-D")
-        .arg(&data)
-        .args([
-            "-p",
-            &port.to_string(),
-            "-c",
-            "ssl=on",
-            "-c",
-            "unix_socket_directories=",
-            "-c",
-            "listen_addresses=127.0.0.1",
-        ])
-        .stderr(Stdio::null())
-        .spawn();
-    let _server = Server(server.expect("Postgres starts"));
-    eventually("Postgres listens", PATIENCE, async || listening(port).then_some(())).await;
+    let (_server, port) = serve(&bin, &folder, &["-c", "ssl=on"]).await;
 
     let migrate = |host: &str, tls: &str| {
         let yaml = format!(

@@ -15,7 +15,7 @@ async fn run(yaml: &str) -> (Option<i32>, String) {
     run_on(yaml, &services().database_url).await
 }
 
-async fn run_on(yaml: &str, database_url: &str) -> (Option<i32>, String) {
+pub async fn run_on(yaml: &str, database_url: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.yaml");
     std::fs::write(&path, yaml).unwrap();
