@@ -39,7 +39,8 @@ async fn failing_first() -> TestReceiver {
     TestReceiver::deciding(|seen| if seen.attempt == 1 { Answer::status(500) } else { Answer::Process }).await
 }
 
-async fn survives_kills_with(seam: &str, receiver: TestReceiver) {
+/// Answers how many leases of the dead the last relay found run out.
+async fn survives_kills_with(seam: &str, receiver: TestReceiver) -> f64 {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let mut config = Config::new(&topic, &database, &receiver);
     // Static membership: a process that comes back gets its partitions without waiting for the old session.
@@ -65,6 +66,7 @@ async fn survives_kills_with(seam: &str, receiver: TestReceiver) {
         (open == 0).then_some(())
     })
     .await;
+    let expired = relay.metric("oncebox_leases_expired_total", "orders").await;
     drop(relay);
 
     // I1, I2: each record has its one event, under one place.
@@ -88,6 +90,7 @@ async fn survives_kills_with(seam: &str, receiver: TestReceiver) {
         assert!(keys.contains(&line.key));
     }
     assert_eq!(by_source.len(), sent as usize);
+    expired.expect("the relay shows its metrics")
 }
 
 #[tokio::test]
@@ -143,7 +146,8 @@ async fn a_kill_before_a_retry_is_claimed_loses_and_doubles_nothing() {
 /// `claim.after` is passed by a poll that finds nothing too; this one only with retries in hand.
 #[tokio::test]
 async fn a_kill_with_retries_in_hand_loses_and_doubles_nothing() {
-    survives_kills_with("claim.retries", failing_first().await).await;
+    let expired = survives_kills_with("claim.retries", failing_first().await).await;
+    assert!(expired >= 1.0, "what the last one had in hand was found by its lease: {expired}");
 }
 
 #[tokio::test]
@@ -211,9 +215,11 @@ async fn a_kill_repeats_no_more_than_what_was_in_flight_under_the_same_key_and_b
         eventually("work is under way", PATIENCE, async || (receiver.applied() > under_way).then_some(())).await;
         relay.signal(9);
     }
-    let _relay = Relay::start(&config);
+    let relay = Relay::start(&config);
     eventually("every order is applied", PATIENCE, async || (receiver.applied() == orders as usize).then_some(()))
         .await;
+    let expired = relay.metric("oncebox_leases_expired_total", "orders").await.expect("the relay shows its metrics");
+    assert!((1.0..=16.0).contains(&expired), "{expired} leases of the last one that was killed ran out");
     // At most twice the concurrency each time: requests under way, and outcomes not yet written down.
     let repeats = receiver.lines().len() - orders as usize;
     assert!(repeats <= (kills() * 2 * 8) as usize, "{repeats} repeats in {} kills", kills());
