@@ -17,15 +17,15 @@ use crate::support::{TestDatabase, services};
 
 const FENCE: i64 = 7;
 
-struct Case {
-    test: TestDatabase,
-    database: Database,
+pub struct Case {
+    pub test: TestDatabase,
+    pub database: Database,
     process: ProcessId,
     event: EventRef,
 }
 
 /// One stored event whose delivery `process` holds under epoch 7; with a leased retry of fence 7, if asked for.
-async fn case(retry: bool) -> Case {
+pub async fn case(retry: bool) -> Case {
     let test = TestDatabase::new().await;
     migrated(&test);
     let folder = tempfile::tempdir().expect("a folder");

@@ -19,8 +19,13 @@ struct Case {
 
 /// A workflow that has applied so many orders and is stopped.
 async fn stopped(policy: &str, orders: u32) -> Case {
-    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let topic = Topic::new(1).await;
     topic.send_orders(0..orders);
+    stopped_on(topic, policy, orders).await
+}
+
+async fn stopped_on(topic: Topic, policy: &str, orders: u32) -> Case {
+    let (database, receiver) = (TestDatabase::new().await, TestReceiver::start().await);
     let mut config = Config::new(&topic, &database, &receiver);
     config.source = format!("onOffsetLoss: {policy}");
     let case = Case { topic, database, receiver, config };
@@ -38,7 +43,10 @@ impl Case {
 
     async fn delete_before(&self, offset: i64) {
         let mut list = TopicPartitionList::new();
-        list.add_partition_offset(&self.topic.name, 0, Offset::Offset(offset)).unwrap();
+        let partitions = self.database.query("select partition from oncebox.cursor", &[]).await;
+        for partition in partitions {
+            list.add_partition_offset(&self.topic.name, partition.get(0), Offset::Offset(offset)).unwrap();
+        }
         kafka::admin().delete_records(&list, &AdminOptions::new()).await.expect("records are deleted");
     }
 
@@ -112,11 +120,35 @@ async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
     assert_eq!(case.receiver.applied(), 10, "nothing was skipped in silence");
     halts_again(&case, &relay).await;
     let lost = gap(10, 25, "retention", "halt");
-    assert_eq!(case.gaps().await, [lost.clone()], "the cause, once");
+    assert_eq!(case.gaps().await, std::slice::from_ref(&lost), "the cause, once");
 
     set(&relay, "earliest");
     case.applied(25).await;
     assert_eq!(case.gaps().await, [lost, gap(10, 25, "operator", "set")]);
+}
+
+#[tokio::test]
+async fn every_partition_that_lost_records_is_on_record_before_the_one_halt() {
+    if embedded::lacks("deleted records") {
+        return;
+    }
+    let topic = Topic::new(3).await;
+    let send = |topic: &Topic, ids: std::ops::Range<i32>| {
+        for (id, partition) in ids.flat_map(|id| (0..3).map(move |partition| (id, partition))) {
+            let value = format!(r#"{{"id":"{partition}-{id}"}}"#);
+            topic.send_raw(Some(partition), Some(b"k"), Some(value.as_bytes()), None);
+        }
+        topic.flush();
+    };
+    send(&topic, 0..5);
+    let case = stopped_on(topic, "halt", 15).await;
+    send(&case.topic, 5..10);
+    case.delete_before(8).await;
+    let relay = Relay::start(&case.config);
+    case.halted().await;
+    assert_eq!(case.gaps().await, vec![gap(5, 8, "retention", "halt"); 3]);
+    set(&relay, "earliest");
+    case.applied(21).await;
 }
 
 #[tokio::test]
