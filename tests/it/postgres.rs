@@ -32,8 +32,9 @@ fn unprivileged(program: &str, folder: &std::path::Path) -> Command {
         return Command::new(program);
     }
     let _ = Command::new("chown").arg("-R").arg("nobody").arg(folder).status();
-    let mut command = Command::new("runuser");
-    command.args(["-u", "nobody", "--", program]);
+    // It becomes the program, where `runuser` would start it beside itself and leave it behind when it is killed.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", program]);
     command
 }
 
