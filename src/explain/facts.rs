@@ -6,7 +6,7 @@ use crate::config::raw_workflow::{Ordering, RawWorkflow};
 use crate::config::shown::shown_duration;
 use crate::config::{InDoubt, Mechanism, Workflow};
 use crate::send::verdict::Policy;
-use crate::transform::key;
+use crate::transform::key_format;
 
 /// The way of an event from Kafka to its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -35,7 +35,7 @@ pub struct Facts<'a> {
     pub shutdown_grace: Duration,
     pub path: Path,
     pub doubt: Doubt,
-    pub key: key::Format,
+    pub key: key_format::Format,
 }
 
 impl<'a> Facts<'a> {
@@ -50,7 +50,7 @@ impl<'a> Facts<'a> {
             InDoubt::Hold => Doubt::Hold,
             InDoubt::End => Doubt::Never,
         };
-        let key = key::Format::of(workflow).expect("key formats are checked at load");
+        let key = key_format::Format::of(workflow).expect("key formats are checked at load");
         Self { workflow, raw, shutdown_grace, path, doubt, key }
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use tracing::{debug, error, info, warn};
 
 use super::circuit::{self, State};
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::Dispatcher;
+use super::inbox::Message;
 use super::settler::{Delivered, Undelivered};
 use super::slots::Slots;
 use crate::config::OnKeyFailure;

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::attempts::Finished;
 use super::circuit::{Circuit, State};
 use super::direct::Key;
 use super::flood::Flood;
+use super::inbox::Message;
 use super::rate::Rate;
-use super::retries::Asked;
 use super::settler::{Committed, Reply};
 use super::window::Window;
 use super::{Shared, Signals};
@@ -21,10 +20,7 @@ use crate::direct::Parcel;
 use crate::direct::window::Window as DirectWindow;
 use crate::event::{CursorId, Lane, Place, Standing};
 use crate::observe::WorkflowMetrics;
-use crate::outbox::claim::{Claim, PutAway, Retry};
-use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
-use crate::outbox::lane::{HeldLane, Looked};
 use crate::outbox::pace::{Ahead, Pace};
 use crate::send::connect::{Connection, Target};
 use crate::send::lookup::Question;
@@ -32,28 +28,6 @@ use crate::send::request::Template;
 
 /// The poll is the truth; wake-ups only make it faster.
 pub(super) const POLL: Duration = Duration::from_millis(250);
-
-/// What comes back from work that ran beside the loop.
-pub(super) enum Message {
-    Finished(Box<Finished>),
-    Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
-    Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
-    Released { cursor: CursorId, epoch: i64 },
-    Waiting { cursor: CursorId, epoch: i64, slots: usize, claim: Option<Claim> },
-    Retries { slots: usize, found: Option<Claimed> },
-    Asked(Box<Asked>),
-    CircuitAccounted,
-    DeadLettersCounted(Option<bool>),
-    LanesLearned { found: Vec<(CursorId, Lane)>, learned_to: Option<(CursorId, Lane)> },
-    LanesLooked { asked: Vec<HeldLane>, asked_at: Instant, looked: Option<Looked> },
-}
-
-/// What a claim of retries came to.
-pub(super) struct Claimed {
-    pub retries: Vec<Retry>,
-    pub put_away: PutAway,
-    pub next_due: Option<Duration>,
-}
 
 pub(super) struct Dispatcher {
     pub workflow: Arc<Workflow>,

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::Dispatcher;
+use super::inbox::Message;
 use crate::config::DeadLetterLimit;
 use crate::event::Reason;
 use crate::observe::chain;

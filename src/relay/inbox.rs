@@ -1,16 +1,44 @@
 //! What a dispatcher hears: results of work that ran beside it, hand-offs, notices, committed outcomes.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::dispatcher::{Dispatcher, Message};
+use super::attempts::Finished;
+use super::dispatcher::Dispatcher;
+use super::retries::Asked;
 use super::settler::Committed;
+use crate::event::{CursorId, Lane};
 use crate::observe::chain;
 use crate::outbox::attempt::Right;
+use crate::outbox::claim::{Claim, PutAway, Retry};
+use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
+use crate::outbox::lane::{HeldLane, Looked};
 use crate::outbox::workflow;
+
+/// What comes back from work that ran beside the loop.
+pub(super) enum Message {
+    Finished(Box<Finished>),
+    Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
+    Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
+    Released { cursor: CursorId, epoch: i64 },
+    Waiting { cursor: CursorId, epoch: i64, slots: usize, claim: Option<Claim> },
+    Retries { slots: usize, found: Option<Claimed> },
+    Asked(Box<Asked>),
+    CircuitAccounted,
+    DeadLettersCounted(Option<bool>),
+    LanesLearned { found: Vec<(CursorId, Lane)>, learned_to: Option<(CursorId, Lane)> },
+    LanesLooked { asked: Vec<HeldLane>, asked_at: Instant, looked: Option<Looked> },
+}
+
+/// What a claim of retries came to.
+pub(super) struct Claimed {
+    pub retries: Vec<Retry>,
+    pub put_away: PutAway,
+    pub next_due: Option<Duration>,
+}
 
 impl Dispatcher {
     pub(super) fn take_in(&mut self, message: Message) {

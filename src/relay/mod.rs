@@ -5,7 +5,7 @@
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `inbox` (what it hears), `ownership` (taking, keeping,
 //! giving back), `waiting` (claiming what waited), `lanes` and `order` (one after the other per key), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
-//! next), `circuit` (whether the endpoint is left alone), `settler` (writing outcomes down); for the path without
+//! next), `circuit` (whether the endpoint is left alone), `settler` and `persist` (writing outcomes down); for the path without
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
 mod attempts;
@@ -17,6 +17,7 @@ mod inbox;
 mod lanes;
 mod order;
 mod ownership;
+mod persist;
 mod rate;
 mod retries;
 pub mod settler;

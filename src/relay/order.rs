@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::Dispatcher;
+use super::inbox::Message;
 use super::settler::{LaneIs, Undelivered};
 use crate::event::{CursorId, Event, Lane};
 use crate::observe::chain;

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use tracing::{error, info, warn};
 
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::Dispatcher;
+use super::inbox::Message;
 use super::window::Window;
 use crate::config::InDoubt;
 use crate::event::{CursorId, Place};

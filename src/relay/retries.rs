@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::attempts::Job;
-use super::dispatcher::{Claimed, Dispatcher, Message, POLL};
+use super::dispatcher::{Dispatcher, POLL};
+use super::inbox::{Claimed, Message};
 use crate::config::{InDoubt, OnKeyFailure};
 use crate::event::Reason;
 use crate::observe::chain;

@@ -7,19 +7,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tracing::{error, warn};
+use tracing::warn;
 
+use super::persist::until_done;
 use crate::event::{Lane, Place, ProcessId};
-use crate::observe::{Metrics, chain};
+use crate::observe::Metrics;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::lane::{self, Behind};
 use crate::outbox::park::{self, Death, Parked};
 use crate::outbox::settle::{self, Completion, Settled};
 use crate::outbox::spill::{Burial, Spill};
-use crate::outbox::{Database, Error, notify};
+use crate::outbox::{Database, notify};
 
 const MOST_AT_ONCE: usize = 1_000;
 /// How long deliveries that nothing waits for are gathered: few large statements cost a fraction of many small ones.
@@ -276,24 +276,6 @@ async fn gather(queue: &mut UnboundedReceiver<Delivered>, batch: &mut Vec<Delive
         if !tokio::time::timeout_at(deadline, more).await.is_ok_and(|count| count > 0) {
             return;
         }
-    }
-}
-
-/// Tries until it works. An outcome that is not written down would be a repeat, so there is no giving up.
-pub(super) async fn until_done<T, F: Future<Output = Result<T, Error>>>(what: &str, mut work: impl FnMut() -> F) -> T {
-    let mut pauses = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(2))
-        .without_max_times()
-        .with_jitter()
-        .build();
-    loop {
-        match work().await {
-            Ok(value) => return value,
-            Err(failure) if failure.may_pass() => warn!(error = %chain(&failure), "{what} failed; trying again"),
-            Err(failure) => error!(error = %chain(&failure), "{what} failed; trying again"),
-        }
-        tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))).await;
     }
 }
 

@@ -5,7 +5,8 @@
 
 use tracing::warn;
 
-use super::settler::{Committed, Desk, LaneIs, Reply, until_done};
+use super::persist::until_done;
+use super::settler::{Committed, Desk, LaneIs, Reply};
 use crate::event::Reason;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure;

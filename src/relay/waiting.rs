@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::dispatcher::{Dispatcher, Message};
+use super::dispatcher::Dispatcher;
+use super::inbox::Message;
 use super::window::Window;
 use crate::event::CursorId;
 use crate::observe::chain;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::Origin;
 use super::decode::Output;
 use crate::config::{Delivery, Envelope};
-use crate::event::ContentType;
+use crate::event::{ContentType, Record};
 
 pub struct Parts<'a> {
     pub key: &'a str,
@@ -103,6 +103,15 @@ fn data(out: &mut Vec<u8>, output: &Output) {
 pub fn rfc3339(millis: i64) -> Option<String> {
     let time = jiff::Timestamp::from_millisecond(millis).ok()?;
     Some(format!("{time:.3}"))
+}
+
+/// The record's own trace context, when it has the shape of one.
+pub fn traceparent(record: &Record) -> Option<String> {
+    let (_, value) = record.headers.iter().find(|(name, _)| name == b"traceparent")?;
+    let text = std::str::from_utf8(value.as_deref()?).ok()?;
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    let hex = text.bytes().all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    (lengths == [2, 32, 16, 2] && hex).then(|| text.to_owned())
 }
 
 #[cfg(test)]

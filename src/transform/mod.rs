@@ -12,6 +12,7 @@ pub mod decode;
 mod envelope;
 pub mod jq;
 pub mod key;
+pub mod key_format;
 mod native;
 
 use std::sync::Arc;
@@ -103,9 +104,9 @@ pub struct Transformer {
     transform: Option<Program>,
     event_type: Option<Program>,
     ordering_key: Option<Program>,
-    key: key::Format,
+    key: key_format::Format,
     /// What tells changes apart, where repeats are suppressed.
-    changes: Option<key::Format>,
+    changes: Option<key_format::Format>,
 }
 
 /// One event's data before its envelope, and the bounds of all of one record's.
@@ -125,7 +126,7 @@ impl Transformer {
             transform: compile(&workflow.transform)?,
             event_type,
             ordering_key: compile(&workflow.delivery.ordering_key)?,
-            key: key::Format::of(&workflow)?,
+            key: key_format::Format::of(&workflow)?,
             changes: changes(&workflow).transpose()?,
             workflow,
         })
@@ -189,7 +190,7 @@ impl Transformer {
         let changes =
             self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
         see(Step::Keyed { keys: &keys });
-        let traceparent = traceparent(record);
+        let traceparent = envelope::traceparent(record);
         let lane = self.lane(record, &decoded, record_value.as_ref())?;
         let mut drafts = Vec::with_capacity(outputs.len());
         for (index, output) in outputs.iter().enumerate() {
@@ -265,17 +266,8 @@ fn is_a_time(millis: &i64) -> bool {
     (0..=253_402_300_799_999).contains(millis)
 }
 
-fn changes(workflow: &Workflow) -> Option<Result<key::Format, String>> {
-    Some(key::Format::of_changes(workflow, workflow.delivery.deduplication.as_ref()?))
-}
-
-/// The record's own trace context, when it has the shape of one.
-fn traceparent(record: &Record) -> Option<String> {
-    let (_, value) = record.headers.iter().find(|(name, _)| name == b"traceparent")?;
-    let text = std::str::from_utf8(value.as_deref()?).ok()?;
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    let hex = text.bytes().all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    (lengths == [2, 32, 16, 2] && hex).then(|| text.to_owned())
+fn changes(workflow: &Workflow) -> Option<Result<key_format::Format, String>> {
+    Some(key_format::Format::of_changes(workflow, workflow.delivery.deduplication.as_ref()?))
 }
 
 /// Problems of a workflow's programs and key format, with the key they stand at.
@@ -292,7 +284,7 @@ pub fn problems(workflow: &Workflow) -> Vec<(&'static str, String)> {
         check("/eventType", Some(text));
     }
     check("/delivery/orderingKey", workflow.delivery.ordering_key.as_deref());
-    match (changes(workflow), key::Format::of(workflow)) {
+    match (changes(workflow), key_format::Format::of(workflow)) {
         (Some(Err(message)), _) => found.push(("/delivery/deduplication/keyFields", message)),
         (_, Err(message)) => found.push(("/delivery/idempotencyKey/format", message)),
         (_, Ok(_)) => {}
