@@ -9,6 +9,10 @@ use super::raw_workflow::{Ordering, RawWorkflow};
 use super::shown::shown_duration;
 use crate::send::backoff;
 
+/// How long a topic keeps records unless it is told otherwise. What it is told, only the brokers know: a process that runs says
+/// when that is longer.
+const KAFKA_KEEPS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 pub fn windows(
     raw: &RawWorkflow,
     delivery: &Delivery,
@@ -40,6 +44,13 @@ pub fn windows(
     {
         let message = format!("a repeat may be taken in while the first is still tried, which lasts {given_up}");
         warn("delivery/deduplication/ttl", message, "at least delivery.retries.giveUpAfter");
+    }
+    if let Some(deduplication) = &raw.delivery.deduplication
+        && deduplication.ttl.0 < KAFKA_KEEPS
+    {
+        let message = "a record that is read again later than this is taken in again, and Kafka keeps records for 7 days \
+                       unless the topic says otherwise";
+        warn("delivery/deduplication/ttl", message.to_owned(), "at least the topic's retention.ms");
     }
     retries(raw, delivery, &mut warn);
     if let Some(endpoint) = endpoint {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::backlog::{Backlog, Unread};
 use super::watched::Watched;
@@ -42,13 +42,15 @@ struct Client {
     groups: HashMap<Arc<str>, BaseConsumer>,
     /// Topics and partitions whose lag is shown, by workflow.
     shown: HashMap<Arc<str>, HashSet<(String, i32)>>,
+    /// Configurations whose window for repeats is known to be shorter than a topic's.
+    told: HashSet<i64>,
 }
 
 impl Watch {
     /// Runs on a thread of its own until the process stops.
     pub fn run(self) {
         let Ok(client) = super::settings::client(&self.kafka).create::<BaseConsumer>() else { return };
-        let mut client = Client { plain: client, groups: HashMap::new(), shown: HashMap::new() };
+        let mut client = Client { plain: client, groups: HashMap::new(), shown: HashMap::new(), told: HashSet::new() };
         let Ok(mut backlog) = Backlog::new(&self.kafka) else { return };
         let mut before: Vec<Arc<Workflow>> = Vec::new();
         while !*self.stopping.borrow() {
@@ -58,7 +60,7 @@ impl Watch {
             }
             before.clone_from(&workflows);
             for workflow in &workflows {
-                self.look_at(&mut client, &mut backlog, &workflow.id);
+                self.look_at(&mut client, &mut backlog, workflow);
             }
             let mut slept = Duration::ZERO;
             while slept < EVERY && !*self.stopping.borrow() {
@@ -68,7 +70,8 @@ impl Watch {
         }
     }
 
-    fn look_at(&self, client: &mut Client, backlog: &mut Backlog, workflow: &Arc<str>) {
+    fn look_at(&self, client: &mut Client, backlog: &mut Backlog, configured: &Workflow) {
+        let workflow = &configured.id;
         let held = self.watched.held();
         let Some(cursors) = self.cursors(client, workflow) else {
             self.forget(workflow);
@@ -81,6 +84,7 @@ impl Watch {
             return;
         }
         let names: Vec<String> = names.into_iter().collect();
+        self.compare_windows(client, backlog, configured, &names);
         let described = native::describe_topics(client.plain.client(), &names, ASK_KAFKA).unwrap_or_else(|error| {
             debug!(%error, "topics could not be described");
             HashMap::new()
@@ -94,6 +98,23 @@ impl Watch {
         match self.measure_lag(&client.plain, workflow, &current) {
             Some(unread) => self.measure_age(client, backlog, workflow, (&unread, &names)),
             None => self.forget_age(workflow),
+        }
+    }
+
+    /// A record that is read again after its change was forgotten is taken in again: worth a word, once.
+    fn compare_windows(&self, client: &mut Client, backlog: &mut Backlog, workflow: &Workflow, topics: &[String]) {
+        let Some(deduplication) = &workflow.delivery.deduplication else { return };
+        for topic in topics {
+            let Some(kept) = backlog.kept(topic, &self.runtime).filter(|kept| *kept > deduplication.ttl) else {
+                continue;
+            };
+            if client.told.insert(workflow.version) {
+                let (kept_seconds, ttl_seconds) = (kept.as_secs(), deduplication.ttl.as_secs());
+                warn!(
+                    workflow = %workflow.id, topic, kept_seconds, ttl_seconds,
+                    "deduplication.ttl is shorter than the topic keeps records: one that is read again later is taken in again"
+                );
+            }
         }
     }
 

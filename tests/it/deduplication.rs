@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::support::process::{Config, oncebox};
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, embedded, eventually};
 
 /// The change number `lsn` of the order `id`, as Debezium's PostgreSQL connector writes it.
 fn change(topic: &Topic, partition: i32, id: u32, lsn: u32) {
@@ -91,6 +91,20 @@ async fn a_change_is_forgotten_after_its_time_and_then_delivered_again() {
     let keys: HashSet<String> = receiver.lines().into_iter().map(|line| line.key).collect();
     assert_eq!(keys.len(), 1, "under the same key");
     assert_eq!(relay.metric("oncebox_duplicates_suppressed_total", "orders").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn a_window_that_is_shorter_than_the_topics_is_told() {
+    if embedded::lacks("a topic's retention") {
+        return;
+    }
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let relay = Relay::start(&config(&topic, &database, &receiver, "1h"));
+    change(&topic, 0, 1, 1);
+    topic.flush();
+    let told = "deduplication.ttl is shorter than the topic keeps records";
+    eventually("it is told", PATIENCE, async || relay.log().contains(told).then_some(())).await;
+    assert_eq!(relay.log().matches(told).count(), 1, "once");
 }
 
 #[tokio::test]

@@ -97,6 +97,7 @@ workflows:
         ("c.yaml:6:64", "longer than shutdownGrace"),
         ("c.yaml:9:14", "only 1s longer than endpoint.timeout"),
         ("c.yaml:10:46", "a repeat may be taken in while the first is still tried"),
+        ("c.yaml:10:46", "Kafka keeps records for 7 days unless"),
         ("c.yaml:11:30", "cannot be reached: giveUpAfter ends the event after 2d"),
         ("c.yaml:11:83", "told to wait longer than 2d"),
         ("c.yaml:12:21", "has no effect without ordering"),
