@@ -27,6 +27,7 @@ mutants=(
   "late-failure-of-a-retry|it|a_failure_under_a_lost_right_changes_nothing"
   "park-under-any-fence|it|nobody_parks_an_event_under_a_lost_right"
   "late-answers-leave-held-events|it|an_event_that_is_held_and_then_answered_is_held_no_more"
+  "stored-behind-what-a-failover-lost|it|nothing_is_stored_behind_what_a_failover_may_have_lost"
   "late-answer-frees-the-lane|it|a_late_answer_leaves_the_lane_to_the_attempt_that_holds_it"
   "removed-work-forgotten|it|what_is_left_of_a_removed_workflow_is_drained_with_its_last_configuration"
   "done-twice|it|a_late_delivery_counts_once_and_an_end_never_changes"

@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 18] = [
+const IN_SQL: [(&str, &str, &str); 19] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -32,6 +32,11 @@ const IN_SQL: [(&str, &str, &str); 18] = [
         "late-failure-of-a-first-attempt",
         "join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $10",
         "join locked on locked.cursor = f.cursor and $10 is not null",
+    ),
+    (
+        "stored-behind-what-a-failover-lost",
+        "\n   and locked.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)\n    on conflict",
+        "\n    on conflict",
     ),
     ("late-answer-frees-the-lane", "r.fence = a.fence or r.state <> 'active' as ends", "a.fence is not null as ends"),
     ("removed-work-forgotten", "where w.renamed_to is null and rest.waiting > 0", "where w.renamed_to is not null"),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use oncebox::config::Postgres;
-use oncebox::event::{CursorId, Event, Place, ProcessId, Reason, SourcePosition};
+use oncebox::event::{CursorId, Event, Lane, Place, ProcessId, Reason, SourcePosition};
 use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{AttemptRecord, EventRef, Right};
 use oncebox::outbox::direct::{self, Mark, Reached};
 use oncebox::outbox::failure::{self, Failure, Next};
+use oncebox::outbox::lane::{self, Behind};
 use oncebox::outbox::park::{self, Death, Parked};
 use oncebox::outbox::settle::{self, Completion, Settled};
 use oncebox::outbox::spill::{self, Spill, SpillEnd};
@@ -189,6 +190,22 @@ async fn what_is_not_done_stays_when_late_answers_are_cleared() {
         .await;
     settle::clear_done(&case.database, std::slice::from_ref(&case.event)).await.expect("it runs");
     assert_eq!(case.test.count("select count(*) from oncebox.retry").await, 1, "a failover may have lost its end");
+}
+
+#[tokio::test]
+async fn nothing_is_stored_behind_what_a_failover_may_have_lost() {
+    let case = case(false).await;
+    let event = EventRef { lane: Some(Lane(5)), ..case.event.clone() };
+    let put = async |epoch| {
+        let behind = Behind { event: event.clone(), epoch };
+        lane::put_behind(&case.database, case.process, &[behind]).await.expect("it runs").len()
+    };
+    case.test.execute("update oncebox.delivery set timeline = '00000000'").await;
+    assert_eq!(put(FENCE).await, 0, "the delivery was taken from another server");
+    let taken_here = "update oncebox.delivery set timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)";
+    case.test.execute(taken_here).await;
+    assert_eq!(put(FENCE - 1).await, 0, "under a lost right");
+    assert_eq!(put(FENCE).await, 1);
 }
 
 /// The same cursor, read without the outbox by `process` under epoch 7, at offset 1.
