@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("ingest", &["ingest", "config", "direct", "event", "observe", "outbox", "transform"]),
     ("relay", &["relay", "config", "direct", "event", "observe", "outbox", "send"]),
     ("dead_letter", &["dead_letter", "config", "event", "outbox", "transform"]),
-    ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key"]),
+    ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key_format"]),
     ("preview", &["preview", "config", "event", "observe", "transform"]),
 ];
 
