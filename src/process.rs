@@ -174,6 +174,7 @@ impl Process {
         self.background.spawn(upkeep::prune_forever(database.clone()));
         self.background.spawn(upkeep::halt_forever(database.clone(), halted));
         self.background.spawn(follow.run());
+        self.background.spawn(upkeep::tally_forever(database.clone(), self.roster.subscribe()));
         let (roster, heard) = (self.roster.subscribe(), self.common.heard.subscribe());
         self.background.spawn(upkeep::beat_forever(database.clone(), self.id, roster, heard));
         let watch = Watch {

@@ -13,7 +13,7 @@ use crate::ingest;
 use crate::outbox::pace::Pace;
 use crate::process::Common;
 use crate::relay;
-use crate::upkeep::Followed;
+use crate::upkeep::{Followed, Tally};
 
 /// A workflow that was still sending when its time was up.
 pub struct Unfinished {
@@ -37,7 +37,8 @@ impl Stages {
             workflow: Arc::clone(workflow),
             state: watch::channel(standing).0,
             pressure: Arc::default(),
-            processes: Arc::default(),
+            share: Arc::default(),
+            tally: Tally::default(),
             watched: Arc::clone(&common.watched),
             is_left,
         });
@@ -52,7 +53,7 @@ impl Stages {
         };
         let signals = relay::Signals {
             state: followed.state.subscribe(),
-            processes: Arc::clone(&followed.processes),
+            share: Arc::clone(&followed.share),
             assigned: Arc::clone(&assigned),
             heard: common.heard.subscribe(),
             pace: Arc::clone(&pace),

@@ -28,6 +28,11 @@ impl Right {
         matches!(self, Self::Retry { .. })
     }
 
+    /// The first attempt of a stored event.
+    pub fn is_first(self) -> bool {
+        matches!(self, Self::Range { .. })
+    }
+
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Direct { .. })
     }

@@ -1,14 +1,34 @@
 //! Which processes are there: each says so every second, and takes its share of what a workflow may have at once.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use super::sql::{float8, texts, uuid};
+use super::sql::{float8, int4s, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::ProcessId;
 
 /// A process that was silent for this long counts as gone.
 const GONE_AFTER: Duration = Duration::from_secs(5);
+
+/// What one process and the others have of a workflow. Its dispatcher writes what is under way, the fleet's task the rest.
+#[derive(Debug, Default)]
+pub struct Share {
+    /// Processes that run the workflow, this one included: they share its limits. 0: not known yet.
+    pub processes: AtomicUsize,
+    /// Requests that are under way here.
+    pub under_way: AtomicUsize,
+    /// Of them, first attempts of stored events.
+    pub firsts: AtomicUsize,
+}
+
+/// What a process says of one of its workflows.
+#[derive(Debug, Clone, Copy)]
+pub struct Word<'a> {
+    pub workflow: &'a str,
+    pub under_way: usize,
+    pub firsts: usize,
+}
 
 /// The other processes.
 #[derive(Debug, Default)]
@@ -25,9 +45,13 @@ impl Others {
 }
 
 /// Says that this process is there. Answers who else is.
-pub async fn beat(database: &Database, process: ProcessId, workflows: &[&str]) -> Result<Others, Error> {
+pub async fn beat(database: &Database, process: ProcessId, words: &[Word<'_>]) -> Result<Others, Error> {
     let seconds = GONE_AFTER.as_secs_f64();
-    let parameters = [uuid(&process), texts(&workflows), float8(&seconds)];
+    let number = |many: usize| i32::try_from(many).unwrap_or(i32::MAX);
+    let workflows: Vec<&str> = words.iter().map(|word| word.workflow).collect();
+    let under_way: Vec<i32> = words.iter().map(|word| number(word.under_way)).collect();
+    let firsts: Vec<i32> = words.iter().map(|word| number(word.firsts)).collect();
+    let parameters = [uuid(&process), texts(&workflows), float8(&seconds), int4s(&under_way), int4s(&firsts)];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
     let mut others = Others::default();
     for row in &rows {

@@ -5,6 +5,34 @@ use super::sql::text;
 use super::{Database, Error, Purpose};
 use crate::event::CursorId;
 
+/// Where `read` stops counting: sql/observe/workflow_gauges.sql.
+const MANY: i64 = 10_001;
+
+/// Events that were put off or tried and are not done, by state, and keys that are blocked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct States {
+    pub scheduled: i64,
+    pub available: i64,
+    pub active: i64,
+    pub retryable: i64,
+    pub pending: i64,
+    /// Dead letters that keep a lane shut.
+    pub blocked: i64,
+}
+
+impl States {
+    /// Whether a count has stopped before its end.
+    pub fn are_cut(&self) -> bool {
+        let Self { scheduled, available, active, retryable, pending, blocked } = *self;
+        [scheduled, available, active, retryable, pending, blocked].contains(&MANY)
+    }
+
+    /// All events, whatever their state.
+    pub fn events(&self) -> i64 {
+        self.scheduled + self.available + self.active + self.retryable + self.pending
+    }
+}
+
 /// One workflow's figures, the same whichever process asks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figures {
@@ -14,14 +42,10 @@ pub struct Figures {
     pub completed: i64,
     pub cancelled: i64,
     pub discarded: i64,
-    /// Counted up to 10,001.
-    pub scheduled: i64,
-    pub available: i64,
-    pub active: i64,
-    pub retryable: i64,
-    pub pending: i64,
-    /// Dead letters that keep a lane shut.
-    pub blocked: i64,
+    /// First attempts under way, in all processes, as of their last word.
+    pub firsts: i64,
+    /// Each counted up to `MANY`.
+    pub states: States,
     /// Seconds since the oldest retry became due.
     pub retry_lag: Option<f64>,
     /// Seconds since the oldest retry's first attempt.
@@ -42,15 +66,34 @@ pub async fn read(database: &Database, workflow: &str) -> Result<Figures, Error>
         completed: row.get("completed"),
         cancelled: row.get("cancelled"),
         discarded: row.get("discarded"),
-        scheduled: row.get("scheduled"),
-        available: row.get("available"),
-        active: row.get("active"),
-        retryable: row.get("retryable"),
-        pending: row.get("pending"),
-        blocked: row.get("blocked"),
+        firsts: row.get("firsts"),
+        states: States {
+            scheduled: row.get("scheduled"),
+            available: row.get("available"),
+            active: row.get("active"),
+            retryable: row.get("retryable"),
+            pending: row.get("pending"),
+            blocked: row.get("blocked"),
+        },
         retry_lag: row.get("retry_lag"),
         retry_age: row.get("retry_age"),
         first_age: oldest.first().and_then(|row| row.get("age")),
+    })
+}
+
+/// Counts to the end. Takes as long as there are rows: asked for seldom.
+pub async fn count(database: &Database, workflow: &str) -> Result<States, Error> {
+    let file = include_str!("../../sql/observe/count_states.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    let of =
+        |state: &str| rows.iter().find(|row| row.get::<_, &str>("state") == state).map_or(0, |row| row.get("events"));
+    Ok(States {
+        scheduled: of("scheduled"),
+        available: of("available"),
+        active: of("active"),
+        retryable: of("retryable"),
+        pending: of("pending"),
+        blocked: of("blocked"),
     })
 }
 

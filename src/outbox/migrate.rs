@@ -3,13 +3,14 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 3;
+pub const BINARY_VERSION: i32 = 4;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 3] = [
+const MIGRATIONS: [(i32, &str); 4] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
+    (4, include_str!("../../sql/migrations/0004_fleet.sql")),
 ];
 
 /// How a schema and this binary fit.

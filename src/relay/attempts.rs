@@ -108,10 +108,8 @@ impl Dispatcher {
     pub(super) fn send(&mut self, job: Job) {
         self.rate.take();
         self.first_went = !job.right.is_retry();
-        self.retries_in_flight += usize::from(job.right.is_retry());
-        self.in_flight += 1;
         self.unsettled += usize::from(!job.right.is_direct());
-        self.metrics.in_flight.inc();
+        self.note_under_way(job.right);
         let connection = self.idle.pop_back().map(|(_, connection)| connection);
         let (target, template, messages) = (self.target.clone(), self.template.clone(), self.messages.clone());
         // The clock starts here, next to the look at the lease: a process that is stopped before the task runs finds its
@@ -128,9 +126,7 @@ impl Dispatcher {
 
     pub(super) fn finish(&mut self, finished: Finished) {
         let Finished { job, mut attempt, began } = finished;
-        self.retries_in_flight -= usize::from(job.right.is_retry());
-        self.in_flight -= 1;
-        self.metrics.in_flight.dec();
+        self.note_over(job.right);
         if let Some(connection) = attempt.connection.take()
             && self.idle.len() < self.concurrency()
         {

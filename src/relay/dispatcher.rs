@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,6 +20,7 @@ use crate::direct::Parcel;
 use crate::direct::window::Window as DirectWindow;
 use crate::event::{CursorId, Lane, Place, Standing};
 use crate::observe::WorkflowMetrics;
+use crate::outbox::fleet::Share;
 use crate::outbox::handoff::News;
 use crate::outbox::pace::{Ahead, Pace};
 use crate::send::connect::{Connection, Target};
@@ -38,7 +39,7 @@ pub(super) struct Dispatcher {
     pub question: Option<Arc<Question>>,
     pub metrics: Arc<WorkflowMetrics>,
     signals: Option<Signals>,
-    pub share_of: Arc<AtomicUsize>,
+    pub share: Arc<Share>,
     pub state: Standing,
     pub stopping: bool,
 
@@ -115,7 +116,7 @@ impl Dispatcher {
             template: Arc::new(Template::new(&workflow)),
             target: Arc::new(target),
             question: question.map(Arc::new),
-            share_of: Arc::clone(&signals.processes),
+            share: Arc::clone(&signals.share),
             pace: Arc::clone(&signals.pace),
             state,
             signals: Some(signals),

@@ -28,7 +28,6 @@ mod waiting;
 pub mod window;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{broadcast, watch};
@@ -38,6 +37,7 @@ use crate::direct::Parcel;
 use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
 use crate::outbox::Database;
+use crate::outbox::fleet::Share;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
 use crate::outbox::pace::Pace;
@@ -64,8 +64,8 @@ pub struct Shared {
 pub struct Signals {
     /// What was decided about the workflow.
     pub state: watch::Receiver<Standing>,
-    /// Processes that run this workflow, this one included: they share its limits. 0: not known yet.
-    pub processes: Arc<AtomicUsize>,
+    /// What this process may have of the workflow, and has.
+    pub share: Arc<Share>,
     /// Cursors may have changed hands.
     pub assigned: Arc<tokio::sync::Notify>,
     /// Notices from other processes.

@@ -185,10 +185,8 @@ impl Dispatcher {
     fn ask(&mut self, job: Job, lease_until: Instant) {
         let Some(question) = self.question.clone() else { return self.send_again(job) };
         self.rate.take();
-        self.retries_in_flight += 1;
-        self.in_flight += 1;
         self.unsettled += 1;
-        self.metrics.in_flight.inc();
+        self.note_under_way(job.right);
         let messages = self.messages.clone();
         let began = Instant::now();
         let deadline = began + self.workflow.endpoint.timeout;
@@ -200,10 +198,8 @@ impl Dispatcher {
 
     pub(super) fn asked(&mut self, asked: Asked) {
         let Asked { mut job, known, lease_until, began } = asked;
-        self.retries_in_flight -= 1;
-        self.in_flight -= 1;
         self.unsettled -= 1;
-        self.metrics.in_flight.dec();
+        self.note_over(job.right);
         job.tries.age += began.elapsed();
         match known {
             Known::NotProcessed if self.lease_lasts(lease_until) => self.send_again(job),

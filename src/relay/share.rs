@@ -1,9 +1,10 @@
-//! What this process may have at once: its share of what the workflow may, among all that run it.
+//! What this process may have at once: its share of what the workflow may, among all that run it; and what it has.
 
 use std::sync::atomic::Ordering;
 
 use super::circuit::State;
 use super::dispatcher::Dispatcher;
+use crate::outbox::attempt::Right;
 
 impl Dispatcher {
     /// Requests that may be under way: this process's share, and one while it is to be seen whether the endpoint lives.
@@ -18,7 +19,25 @@ impl Dispatcher {
 
     /// Processes that share what the workflow may have at once; 0: not known yet.
     pub fn processes(&self) -> usize {
-        self.share_of.load(Ordering::Relaxed)
+        self.share.processes.load(Ordering::Relaxed)
+    }
+
+    /// A request has begun: counted here, shown to operators, and told to the other processes.
+    pub(super) fn note_under_way(&mut self, right: Right) {
+        self.in_flight += 1;
+        self.retries_in_flight += usize::from(right.is_retry());
+        self.metrics.in_flight.inc();
+        self.share.under_way.fetch_add(1, Ordering::Relaxed);
+        self.share.firsts.fetch_add(usize::from(right.is_first()), Ordering::Relaxed);
+    }
+
+    /// A request is over, one way or the other.
+    pub(super) fn note_over(&mut self, right: Right) {
+        self.in_flight -= 1;
+        self.retries_in_flight -= usize::from(right.is_retry());
+        self.metrics.in_flight.dec();
+        self.share.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.share.firsts.fetch_sub(usize::from(right.is_first()), Ordering::Relaxed);
     }
 
     /// How far first attempts may be claimed ahead of what is settled.

@@ -12,7 +12,7 @@ use super::Followed;
 use super::follow::{LOOK_EVERY, Roster};
 use crate::event::ProcessId;
 use crate::observe::chain;
-use crate::outbox::fleet::{self, Census};
+use crate::outbox::fleet::{self, Census, Share, Word};
 use crate::outbox::{Database, notify};
 
 /// What is known of the other processes, per workflow.
@@ -43,8 +43,8 @@ impl Fleet {
     /// Says that this process is there, and looks who else is. Answers whether every share is known.
     async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> bool {
         let configured = followed.iter().filter(|one| !one.is_left);
-        let ids: Vec<&str> = configured.map(|one| &*one.workflow.id).collect();
-        let others = match fleet::beat(database, process, &ids).await {
+        let words: Vec<Word<'_>> = configured.map(|one| one.word()).collect();
+        let others = match fleet::beat(database, process, &words).await {
             Ok(others) => others,
             Err(error) => {
                 debug!(error = %chain(&error), "this process could not say that it is there");
@@ -60,12 +60,20 @@ impl Fleet {
             is_new |= !self.0.contains_key(&one.workflow.id);
             let processes = self.0.entry(Arc::clone(&one.workflow.id)).or_default().note(with_it, now);
             is_settled &= processes > 0;
-            one.processes.store(processes, Ordering::Relaxed);
+            one.share.processes.store(processes, Ordering::Relaxed);
         }
         if is_new && !is_settled {
             // They look at once instead of within a second.
             let _ = notify::tell(database, "").await;
         }
         is_settled
+    }
+}
+
+impl Followed {
+    fn word(&self) -> Word<'_> {
+        let Share { under_way, firsts, .. } = &*self.share;
+        let (under_way, firsts) = (under_way.load(Ordering::Relaxed), firsts.load(Ordering::Relaxed));
+        Word { workflow: &self.workflow.id, under_way, firsts }
     }
 }

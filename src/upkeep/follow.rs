@@ -1,17 +1,19 @@
 //! What is followed of each workflow, every second: whether it may send and read, how much waits, how old it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, mpsc, watch};
 use tracing::{debug, warn};
 
 use super::left::{Drains, Left};
+use super::tally::Tally;
 use crate::config::Workflow;
 use crate::event::{Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
+use crate::outbox::fleet::Share;
 use crate::outbox::gauges::{self, Figures};
 use crate::outbox::{Database, workflow};
 
@@ -22,8 +24,9 @@ pub struct Followed {
     pub workflow: Arc<Workflow>,
     pub state: watch::Sender<Standing>,
     pub pressure: Arc<AtomicBool>,
-    /// Processes that run it; 0 until that is known.
-    pub processes: Arc<AtomicUsize>,
+    pub share: Arc<Share>,
+    /// What a full count found last, where there is too much to count every second.
+    pub tally: Tally,
     pub watched: Arc<Watched>,
     /// Not configured any more: only what is left of it is delivered.
     pub is_left: bool,
@@ -117,21 +120,26 @@ impl Followed {
         } else if waiting * 5 < delivery.max_waiting * 4 && bytes / 4 * 5 < delivery.max_waiting_bytes {
             self.pressure.store(false, Ordering::Release);
         }
-        let retrying = figures.retryable + figures.scheduled + figures.pending + figures.active + figures.available;
-        let states = [
-            ("scheduled", figures.scheduled),
-            ("available", (figures.waiting - retrying).max(0) + figures.available),
-            ("active", figures.active),
-            ("retryable", figures.retryable),
-            ("pending", figures.pending),
-            ("completed", figures.completed),
-            ("cancelled", figures.cancelled),
-            ("discarded", figures.discarded),
-        ];
-        for (state, count) in states {
-            metrics.events.with_label_values(&[id, state]).set(count);
+        let over =
+            [("completed", figures.completed), ("cancelled", figures.cancelled), ("discarded", figures.discarded)];
+        show(id, metrics, &over);
+        match self.tally.of(&figures.states) {
+            Some(states) => {
+                // Those that were never tried have no row of their own: they are what is left.
+                let untried = (figures.waiting - states.events()).max(0);
+                let firsts = figures.firsts.min(untried);
+                let waiting = [
+                    ("scheduled", states.scheduled),
+                    ("available", states.available + untried - firsts),
+                    ("active", states.active + firsts),
+                    ("retryable", states.retryable),
+                    ("pending", states.pending),
+                ];
+                show(id, metrics, &waiting);
+                metrics.blocked_keys.with_label_values(&[id]).set(states.blocked);
+            }
+            None => forget_waiting(id, metrics),
         }
-        metrics.blocked_keys.with_label_values(&[id]).set(figures.blocked);
         // Not known, with Kafka away for one: then what is known counts.
         let in_kafka = self.watched.oldest_unread(id).unwrap_or_default().as_secs_f64();
         let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
@@ -144,8 +152,22 @@ impl Followed {
 pub(super) fn forget(workflow: &str, metrics: &Metrics) {
     let _ = metrics.delivery_lag.remove_label_values(&[workflow]);
     let _ = metrics.undelivered_age.remove_label_values(&[workflow]);
-    let _ = metrics.blocked_keys.remove_label_values(&[workflow]);
-    for state in ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"] {
+    forget_waiting(workflow, metrics);
+    for state in ["completed", "cancelled", "discarded"] {
         let _ = metrics.events.remove_label_values(&[workflow, state]);
+    }
+}
+
+/// More waits than was counted so far.
+fn forget_waiting(workflow: &str, metrics: &Metrics) {
+    let _ = metrics.blocked_keys.remove_label_values(&[workflow]);
+    for state in ["scheduled", "available", "active", "retryable", "pending"] {
+        let _ = metrics.events.remove_label_values(&[workflow, state]);
+    }
+}
+
+fn show(workflow: &str, metrics: &Metrics, states: &[(&str, i64)]) {
+    for (state, count) in states {
+        metrics.events.with_label_values(&[workflow, state]).set(*count);
     }
 }

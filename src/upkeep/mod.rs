@@ -1,11 +1,12 @@
 //! Work beside the data path: following what operators decided, filling gauges, sharing limits with the other processes,
 //! holding the reader back when too much waits, halting what `onInvalid` halts.
 //!
-//! Files: `follow` (states, gauges, pressure), `fleet` (who else is there), `left` (workflows that nobody runs any more).
+//! Files: `follow` (states, gauges, pressure), `tally` (counting what is many), `fleet` (who else is there), `left` (workflows that nobody runs any more).
 
 mod fleet;
 pub mod follow;
 mod left;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::outbox::{Database, direct, notify, workflow};
 pub use fleet::beat_forever;
 pub use follow::Followed;
 pub use left::Drains;
+pub use tally::{Tally, tally_forever};
 
 /// A workflow to be halted, and why.
 pub type Halt = (Arc<Holding>, String);

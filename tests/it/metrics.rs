@@ -111,6 +111,39 @@ async fn counters_are_there_at_zero_from_the_start_and_count_what_they_say() {
     assert!(latency > 0.0 && latency < 3.0 * PATIENCE.as_secs_f64(), "seconds since the records: {latency}");
 }
 
+/// More than the gauges count every second: their searches stop at 10,001 of a state.
+#[tokio::test]
+async fn events_are_counted_by_state_however_many_there_are() {
+    const MANY: u32 = 10_500;
+    let (topic, database, receiver) = (Topic::new(2).await, TestDatabase::new().await, TestReceiver::start().await);
+    topic.send_orders(0..MANY);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "delay: 1h".to_owned();
+    let relay = Relay::start(&config);
+    await_value(&relay, "oncebox_events", "workflow=\"orders\",state=\"scheduled\"", f64::from(MANY)).await;
+    for state in ["available", "active", "retryable", "pending", "completed", "cancelled", "discarded"] {
+        let labels = format!("workflow=\"orders\",state=\"{state}\"");
+        assert_eq!(relay.metric("oncebox_events", &labels).await, Some(0.0), "{state}");
+    }
+}
+
+#[tokio::test]
+async fn first_attempts_under_way_are_active_in_every_process_and_the_rest_available() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|_| Answer::Hang).await;
+    topic.send_orders(0..9);
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("60s", "90s");
+    config.delivery = "concurrency: 4".to_owned();
+    let one = Relay::start(&config);
+    eventually("four are sent", PATIENCE, async || (receiver.seen().len() == 4).then_some(())).await;
+    let other = Relay::start(&config);
+    for relay in [&one, &other] {
+        await_value(relay, "oncebox_events", "workflow=\"orders\",state=\"active\"", 4.0).await;
+        await_value(relay, "oncebox_events", "workflow=\"orders\",state=\"available\"", 5.0).await;
+    }
+}
+
 #[tokio::test]
 async fn gauges_tell_the_build_the_workflow_and_the_state_of_the_database() {
     let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
