@@ -18,6 +18,8 @@ mutants=(
   "new-partition-at-end|it|a_partition_added_under_load_is_read_from_its_beginning"
   "client-comes-back|it|a_reader_that_leaves_while_the_group_is_rebalancing_reads_on_when_it_is_back"
   "shut-lanes-open|it|a_dead_letter_holds_up_its_own_key_until_it_is_replayed"
+  "each-process-has-all|it|three_processes_make_one_request_at_a_time"
+  "newcomers-do-not-wait|it|a_newcomer_waits_for_what_is_under_way"
   "rate-ignored|it|all_processes_together_keep_to_the_rate"
   "dead-letters-flood|it|more_dead_letters_than_the_limit_suspend"
   "random-key|keys|"

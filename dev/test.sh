@@ -31,6 +31,8 @@ if cargo fmt --version >/dev/null 2>&1; then run cargo fmt --all --check || fail
 if cargo clippy --version >/dev/null 2>&1; then
   run cargo clippy --quiet --workspace --all-targets --features failpoints -- -D warnings || failed=1
 fi
+# Most of a test's time is waiting, so that one more than there are cores runs at once.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
 run cargo test --workspace --no-fail-fast --features failpoints || failed=1
 sums=$(awk '/^test result:/ {for (i = 1; i <= NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i; if ($(i + 1) ~ /^ignored/) s += $i }} END {print p + 0, f + 0, s + 0}' "$log")
 read -r passed broken skipped <<<"$sums"

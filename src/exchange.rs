@@ -1,5 +1,6 @@
 //! Exchanging workflows while a process runs: a new configuration that takes over, and removed workflows that are drained.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::outbox::workflow;
 use crate::process::{Prepared, Process, rules};
 use crate::relay;
 use crate::run::prepare;
-use crate::stages::{Stages, Unfinished};
+use crate::stages::Stages;
 use crate::upkeep::Drains;
 
 const ASK_POSTGRES_AGAIN: Duration = Duration::from_secs(1);
@@ -23,34 +24,27 @@ impl Process {
     pub async fn take_over(&mut self, new: Config, mut stopped: watch::Receiver<bool>) -> Result<usize, String> {
         let ending = self.ending(&new);
         self.can_take_over(&new, &ending).await?;
-        let mut ended: Vec<Stages> = ending.iter().filter_map(|id| self.stages.remove(id)).collect();
+        let ended: Vec<Stages> = ending.iter().filter_map(|id| self.stages.remove(id)).collect();
         let removed = ended.iter().filter(|stages| new.workflow(&stages.workflow().id).is_none()).count();
         self.common.sending.rules = rules(&new);
-        let unfinished = self.end(std::mem::take(&mut ended), stopped.clone()).await;
-        // What is written down of the new one, a new name for one, is written when nobody works under the old one.
-        let Some(prepared) = self.prepare_surely(new, &mut stopped).await else { return Ok(0) };
-        let Prepared { config, standings } = prepared;
-        self.config = config;
-        let starting: Vec<Arc<Workflow>> =
-            self.config.workflows.iter().filter(|w| !self.stages.contains_key(&w.id)).cloned().collect();
-        let (now, later): (Vec<_>, Vec<_>) =
-            starting.into_iter().partition(|workflow| !unfinished.iter().any(|one| one.workflow == workflow.id));
-        let changes = now.len() + later.len() + removed;
-        for workflow in &now {
-            self.start_or_say(workflow, &standings);
-        }
-        self.tell_roster();
-        if !later.is_empty() {
-            // What they have sent is theirs until their leases have run out.
-            let lease = unfinished.iter().map(|Unfinished { lease, .. }| *lease).max().unwrap_or_default();
-            tokio::select! {
-                () = tokio::time::sleep(lease) => {}
-                _ = stopped.wait_for(|stop| *stop) => return Ok(changes),
+        self.begin_to_end(ended);
+        let (mut ending, mut starting): (HashSet<Arc<str>>, _) = (ending.into_iter().collect(), new.workflows.clone());
+        starting.retain(|workflow| !self.stages.contains_key(&workflow.id));
+        let changes = starting.len() + removed;
+        self.config = new;
+        // Each takes the place of the one before as soon as that has ended: none waits for another's slow endpoint. What is
+        // written down of it, a new name for one, is written when nobody works under the old one.
+        loop {
+            let is_awaited = |id: &str| ending.contains(id);
+            let is_ready = |w: &Arc<Workflow>| !is_awaited(&w.id) && !w.former_id.as_deref().is_some_and(is_awaited);
+            let (ready, later): (Vec<_>, Vec<_>) = starting.into_iter().partition(is_ready);
+            starting = later;
+            if !self.start_surely(ready, &mut stopped).await || ending.is_empty() {
+                return Ok(changes);
             }
-            later.iter().for_each(|workflow| self.start_or_say(workflow, &standings));
-            self.tell_roster();
+            let Some(id) = self.next_ended(&mut stopped).await else { return Ok(changes) };
+            ending.remove(&id);
         }
-        Ok(changes)
     }
 
     /// The workflows that do not go on as they are.
@@ -83,14 +77,22 @@ impl Process {
         reached.map(drop).map_err(|error| format!("a new configuration needs Postgres: {}", chain(&error)))
     }
 
-    /// Tells Postgres of the new configuration, as long as it takes. Nothing when the process is to end meanwhile.
-    async fn prepare_surely(&self, new: Config, stopped: &mut watch::Receiver<bool>) -> Option<Prepared> {
+    /// Tells Postgres of these workflows, as long as it takes, and starts them. Answers false when the process is to end meanwhile.
+    async fn start_surely(&mut self, workflows: Vec<Arc<Workflow>>, stopped: &mut watch::Receiver<bool>) -> bool {
+        let wanted = Config { workflows, ..self.config.clone() };
         loop {
             if *stopped.borrow() {
-                return None;
+                return false;
             }
-            match prepare(new.clone(), &self.database).await {
-                Ok(prepared) => return Some(prepared),
+            match prepare(wanted.clone(), &self.database).await {
+                Ok(Prepared { config, standings }) => {
+                    // One that has another name by now is not run under the old one.
+                    let is_off = |w: &Workflow| wanted.workflow(&w.id).is_some() && config.workflow(&w.id).is_none();
+                    self.config.workflows.retain(|workflow| !is_off(workflow));
+                    config.workflows.iter().for_each(|workflow| self.start_or_say(workflow, &standings));
+                    self.tell_roster();
+                    return true;
+                }
                 Err(error) => {
                     warn!(error = %chain(error.as_ref()), "waiting for Postgres to take a new configuration over");
                 }
@@ -103,7 +105,7 @@ impl Process {
     }
 
     /// Delivers what is left of these workflows, and of no others.
-    pub async fn drain_left(&mut self, drains: Drains, stopped: watch::Receiver<bool>) {
+    pub async fn drain_left(&mut self, drains: Drains, mut stopped: watch::Receiver<bool>) {
         let is_over = |stages: &Stages| {
             stages.followed.is_left && !drains.iter().any(|workflow| workflow.id == stages.workflow().id)
         };
@@ -111,7 +113,8 @@ impl Process {
             self.stages.iter().filter(|(_, stages)| is_over(stages)).map(|(id, _)| Arc::clone(id)).collect();
         let ended: Vec<Stages> = over.iter().filter_map(|id| self.stages.remove(id)).collect();
         let mut is_changed = !ended.is_empty();
-        self.end(ended, stopped).await;
+        self.begin_to_end(ended);
+        while self.next_ended(&mut stopped).await.is_some() {}
         let fresh: Vec<&Arc<Workflow>> = drains.iter().filter(|w| !self.stages.contains_key(&w.id)).collect();
         let ids: Vec<&str> = fresh.iter().map(|workflow| &*workflow.id).collect();
         let Ok(standings) = workflow::states(&self.database, &ids).await else { return };

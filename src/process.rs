@@ -26,7 +26,7 @@ use crate::outbox::writer::{Coming, Writer};
 use crate::outbox::{Database, fleet, notify, partitions, seen};
 use crate::relay::{self, Settler};
 use crate::send::egress::Rules;
-use crate::stages::{Stages, Unfinished};
+use crate::stages::Stages;
 use crate::upkeep::{self, Drains, Followed, follow::Follow};
 
 const WRITER_QUEUE: usize = 256;
@@ -59,8 +59,8 @@ pub struct Process {
     pub(crate) stages: HashMap<Arc<str>, Stages>,
     workflows: watch::Sender<Vec<Arc<Workflow>>>,
     roster: watch::Sender<Vec<Arc<Followed>>>,
-    /// Stages on their way out.
-    ending: tokio::task::JoinSet<Option<Unfinished>>,
+    /// Stages on their way out; each answers its workflow when another may take its place.
+    ending: tokio::task::JoinSet<Arc<str>>,
     pub(crate) stopping: watch::Sender<bool>,
     writer: tokio::task::JoinHandle<()>,
     settlers: [tokio::task::JoinHandle<()>; 2],
@@ -216,25 +216,32 @@ impl Process {
         self.workflows.send_replace(self.stages.values().map(|stages| Arc::clone(stages.workflow())).collect());
     }
 
-    /// Ends stages together, each in its own order, within the grace period.
-    /// Answers those that were not done then.
-    pub(crate) async fn end(&mut self, ended: Vec<Stages>, mut stopped: watch::Receiver<bool>) -> Vec<Unfinished> {
+    /// Begins to end stages, each in its own order, within the grace period.
+    pub(crate) fn begin_to_end(&mut self, ended: Vec<Stages>) {
         let deadline = tokio::time::Instant::now() + self.config.shutdown_grace;
         for stages in ended {
-            self.common.readiness.forget(&stages.workflow().id);
-            self.ending.spawn(stages.end(deadline));
-        }
-        // When the process is to end meanwhile, they go on ending while the others do.
-        let mut unfinished = Vec::new();
-        tokio::select! {
-            () = async {
-                while let Some(end) = self.ending.join_next().await {
-                    unfinished.extend(end.ok().flatten());
+            let (id, mut stopping) = (Arc::clone(&stages.workflow().id), self.stopping.subscribe());
+            self.common.readiness.forget(&id);
+            self.ending.spawn(async move {
+                if let Some(lease) = stages.end(deadline).await {
+                    // What it has sent is its own until its leases have run out. A process that ends leaves that to the others.
+                    tokio::select! {
+                        () = tokio::time::sleep(lease) => {}
+                        _ = stopping.wait_for(|stop| *stop) => {}
+                    }
                 }
-            } => {}
-            _ = stopped.wait_for(|stop| *stop) => {}
+                id
+            });
         }
-        unfinished
+    }
+
+    /// The next workflow whose stages have ended. Nothing when none is ending, or when the process is to end meanwhile: then
+    /// they go on ending while the others do.
+    pub(crate) async fn next_ended(&mut self, stopped: &mut watch::Receiver<bool>) -> Option<Arc<str>> {
+        tokio::select! {
+            ended = self.ending.join_next() => ended?.ok(),
+            _ = stopped.wait_for(|stop| *stop) => None,
+        }
     }
 
     /// Resolves when a part that runs as long as the process has ended: it panicked.
@@ -257,8 +264,8 @@ impl Process {
     pub async fn drain(mut self) {
         let _ = self.stopping.send(true);
         let ended: Vec<Stages> = self.stages.drain().map(|(_, stages)| stages).collect();
-        let (_never, stopped) = watch::channel(false);
-        self.end(ended, stopped).await;
+        self.begin_to_end(ended);
+        while self.ending.join_next().await.is_some() {}
         let Self { id, common, database, writer, settlers, mut background, .. } = self;
         // Nobody is to count on a share that nobody uses.
         background.abort_all();

@@ -15,12 +15,6 @@ use crate::process::Common;
 use crate::relay;
 use crate::upkeep::{Followed, Tally};
 
-/// A workflow that was still sending when its time was up.
-pub struct Unfinished {
-    pub workflow: Arc<str>,
-    pub lease: Duration,
-}
-
 pub struct Stages {
     pub followed: Arc<Followed>,
     stopping: watch::Sender<bool>,
@@ -65,6 +59,7 @@ impl Stages {
             common.readiness.await_joined(&workflow.id, &joined);
             let signals = ingest::Signals {
                 state: followed.state.subscribe(),
+                share: Arc::clone(&followed.share),
                 pressure: Arc::clone(&followed.pressure),
                 pace,
                 assigned,
@@ -90,9 +85,9 @@ impl Stages {
         is_over.then_some("consumer of a workflow")
     }
 
-    /// Stops reading and sending, and waits until what was read is stored and what was sent is settled. Answers, for one that was
+    /// Stops reading and sending, and waits until what was read is stored and what was sent is settled. Answers, where that was
     /// not done in time, how long its leases may still last.
-    pub async fn end(self, deadline: tokio::time::Instant) -> Option<Unfinished> {
+    pub async fn end(self, deadline: tokio::time::Instant) -> Option<Duration> {
         let Self { followed, stopping, consumer, dispatcher } = self;
         let id = &followed.workflow.id;
         let _ = stopping.send(true);
@@ -107,7 +102,7 @@ impl Stages {
         if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
             warn!(workflow = %id, "requests are still under way at the end of the grace period; their leases will run out");
             abort.abort();
-            return Some(Unfinished { workflow: Arc::clone(id), lease: followed.workflow.delivery.lease });
+            return Some(followed.workflow.delivery.lease);
         }
         None
     }

@@ -1,26 +1,31 @@
 -- Say that a process is there and what it has under way, and hear who else is. Called by outbox::fleet::beat, every second.
 -- $1 process, $2 its workflows, $3 seconds after which a silent one counts as gone, $4 requests under way per workflow,
 -- $5 those of them that are first attempts of stored events. Index: primary key; a row per process.
--- Answers how many others run each workflow of $2, and, without an id, how many there are. Rows of processes long gone are
--- removed on the way.
+-- Answers for each workflow of $2 that others run what each of them has under way, those that came first at the front, and how
+-- many came before this one; without an id the same of all others. Rows of processes long gone are removed on the way.
 with here as (
     insert into oncebox.process (id, workflows, seen_at, under_way, firsts)
     values ($1, $2, clock_timestamp(), $4, $5)
         on conflict (id) do update set workflows = excluded.workflows, seen_at = excluded.seen_at,
                                        under_way = excluded.under_way, firsts = excluded.firsts
+ returning id, since
 ),
 gone as (
     delete from oncebox.process as p where p.seen_at < clock_timestamp() - interval '10 minutes' and p.id <> $1
 ),
 others as materialized (
-    select p.id, p.workflows
+    select p.workflows, p.under_way, row_number() over (order by p.since, p.id) as turn,
+           (p.since, p.id) < (here.since, here.id) as is_older
       from oncebox.process as p
+     cross join here
      where p.id <> $1 and p.seen_at > clock_timestamp() - make_interval(secs => $3)
 )
-select w.id as workflow, count(*) as others
+select w.id as workflow, array_agg(coalesce(w.under_way, 0) order by o.turn) as under_way,
+       count(*) filter (where o.is_older) as older
   from others as o
- cross join unnest(o.workflows) as w (id)
+ cross join unnest(o.workflows, o.under_way) as w (id, under_way)
  where w.id = any($2)
  group by w.id
  union all
-select null, count(*) from others;
+select null, coalesce(array_agg(0), '{}'), count(*) filter (where o.is_older)
+  from others as o;

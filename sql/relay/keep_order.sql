@@ -1,15 +1,9 @@
 -- Note whether a delivery's new owner keeps order. Called by outbox::delivery::take, third statement, after what was in doubt was
 -- stored. $1 cursor, $2 whether. Index: retry_lane, dead_letter_blocks.
 -- One that does gets the lanes in which something is stored that is not over. One that does not lets go what waited for
--- its turn.
+-- its turn afterwards, some at a time: sql/relay/let_go.sql.
 with noted as (
     update oncebox.delivery as d set ordered = $2 where d.cursor = $1 and d.ordered <> $2
-),
-freed as (
-    update oncebox.retry as r
-       set state = case when r.due > clock_timestamp() then 'scheduled' else 'available' end, held = null,
-           due = greatest(r.due, clock_timestamp())
-     where r.cursor = $1 and r.lane is not null and r.held = 'order' and not $2
 )
 select distinct r.lane from oncebox.retry as r where $2 and r.cursor = $1 and r.lane is not null
  union

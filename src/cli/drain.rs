@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use super::{Failure, block_on, load};
 use crate::event::WorkflowState;
 use crate::outbox::left::{self, LeftWorkflow};
-use crate::outbox::{Database, notify, workflow as store};
+use crate::outbox::{Database, gauges, notify, workflow as store};
 
+/// Events that wait for each other move on sooner.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// What is held for longer is left for another time.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
@@ -52,7 +54,15 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
             println!("{id}: is being drained by the processes that run");
             return Ok(());
         }
+        let mut stuck_since: Option<Instant> = None;
         while let Some(rest) = one(&database, id).await? {
+            let why = why_stuck(&database, id).await?;
+            stuck_since = why.as_ref().map(|_| stuck_since.unwrap_or_else(Instant::now));
+            if let Some(why) = why.filter(|_| stuck_since.is_some_and(|since| since.elapsed() > STUCK_AFTER)) {
+                return Err(
+                    anyhow::anyhow!("{id}: {} events are left and cannot be delivered: {why}", rest.waiting).into()
+                );
+            }
             super::output::progress(&format!("{id}: {} events left", rest.waiting));
             let standing = store::states(&database, &[id.as_str()]).await?;
             if standing.get(id).is_some_and(|standing| !standing.sends()) {
@@ -102,6 +112,24 @@ pub fn park(flags: &Park) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// Why nothing moves, if all that is left waits for a person.
+async fn why_stuck(database: &Database, id: &str) -> Result<Option<String>, Failure> {
+    let figures = gauges::read(database, id).await?;
+    let states = &figures.states;
+    let moves = states.scheduled + states.available + states.active + states.retryable + figures.firsts;
+    let untried = !states.are_cut() && figures.waiting > states.events();
+    if states.pending == 0 || moves > 0 || untried {
+        return Ok(None);
+    }
+    Ok(Some(match states.blocked {
+        0 => format!("they are held until somebody decides (`oncebox events list --workflow {id}`)"),
+        keys => format!(
+            "they wait behind dead letters of {keys} ordering keys. Replay those (`oncebox dead-letters list`), or make the \
+             rest dead letters too (`oncebox park {id}`)"
+        ),
+    }))
 }
 
 async fn one(database: &Database, id: &str) -> Result<Option<LeftWorkflow>, Failure> {

@@ -98,7 +98,7 @@ impl<'a> Loop<'a> {
                 error!(workflow = %self.workflow.id, "Kafka's client gave up; making a new one");
                 break;
             }
-            if self.has_left && self.signals.state.borrow().reads() && !crate::mutant!("client-comes-back") {
+            if self.has_left && self.signals.reads() && !crate::mutant!("client-comes-back") {
                 break;
             }
             self.follow_state();
@@ -114,7 +114,11 @@ impl<'a> Loop<'a> {
     }
 
     fn follow_state(&mut self) {
-        let reads = self.signals.state.borrow().reads();
+        if self.signals.share.processes() == 0 {
+            // Whether it is to read at all is known in a moment.
+            return;
+        }
+        let reads = self.signals.reads();
         if reads && !self.subscribed && (!self.has_left || crate::mutant!("client-comes-back")) {
             match self.consumer.subscribe(&self.workflow.source.topics.subscription()) {
                 Ok(()) => {
@@ -123,11 +127,14 @@ impl<'a> Loop<'a> {
                 }
                 Err(failure) => warn!(workflow = %self.workflow.id, error = %failure, "subscribing failed"),
             }
-        } else if !reads && self.subscribed {
-            info!(workflow = %self.workflow.id, "not reading while halted");
-            self.leave();
-            // A halted workflow has nothing to join.
+        }
+        if !reads {
+            // There is nothing to join.
             self.signals.joined.store(true, Ordering::Release);
+        }
+        if !reads && self.subscribed {
+            info!(workflow = %self.workflow.id, "not reading while halted, or while others do");
+            self.leave();
         }
     }
 

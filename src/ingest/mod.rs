@@ -33,6 +33,7 @@ use crate::config::{Kafka, Workflow};
 use crate::direct::Desk;
 use crate::event::{ProcessId, Standing};
 use crate::outbox::Database;
+use crate::outbox::fleet::Share;
 use crate::outbox::load::Budget;
 use crate::outbox::pace::Pace;
 use workers::Workers;
@@ -55,6 +56,8 @@ pub struct Shared {
 #[derive(Clone)]
 pub struct Signals {
     pub state: channel::Receiver<Standing>,
+    /// Whether others do all there is to do.
+    pub share: Arc<Share>,
     /// Too much waits in the outbox: read no further.
     pub pressure: Arc<AtomicBool>,
     /// How far ahead of the first attempts to read.
@@ -66,6 +69,13 @@ pub struct Signals {
     /// Where batches go, when the workflow has the direct path.
     pub direct: Option<Desk>,
     pub stopping: channel::Receiver<bool>,
+}
+
+impl Signals {
+    /// Whether this process reads: neither halted, nor standing by.
+    pub fn reads(&self) -> bool {
+        self.state.borrow().reads() && !self.share.stands_by()
+    }
 }
 
 /// Starts the consumer of one workflow on its own thread. It ends after `stopping`, with its cursors released.

@@ -137,6 +137,19 @@ async fn take_over(
     Ok(Some(delivery))
 }
 
+/// Lets go what waited for its turn, for an owner who keeps no order. Short statements: there may be a great many.
+pub async fn let_go(database: &Database, cursor: CursorId, epoch: i64) -> Result<(), Error> {
+    const AT_ONCE: usize = 2_000;
+    let most = AT_ONCE as i64;
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&most)];
+    let file = include_str!("../../sql/relay/let_go.sql");
+    loop {
+        if database.query(Purpose::Claim, file, &parameters).await?.len() < AT_ONCE {
+            return Ok(());
+        }
+    }
+}
+
 /// How far a held delivery is settled.
 #[derive(Debug, Clone)]
 pub struct Progress {

@@ -1,7 +1,11 @@
 //! Which processes are there: each says so every second, and takes its share of what a workflow may have at once.
+//!
+//! Shares add up to what the workflow may have, however many processes there are: where they are more than that, the youngest
+//! have none and stand by. What a process has under way above a share that has just become smaller is left to the others'
+//! account until it is over.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::sql::{float8, int4s, texts, uuid};
@@ -11,15 +15,42 @@ use crate::event::ProcessId;
 /// A process that was silent for this long counts as gone.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
+/// By then the others have looked: they are told.
+pub const KNOWN_AFTER: Duration = Duration::from_millis(500);
+
 /// What one process and the others have of a workflow. Its dispatcher writes what is under way, the fleet's task the rest.
 #[derive(Debug, Default)]
 pub struct Share {
-    /// Processes that run the workflow, this one included: they share its limits. 0: not known yet.
-    pub processes: AtomicUsize,
+    processes: AtomicUsize,
+    slots: AtomicUsize,
+    stands_by: AtomicBool,
     /// Requests that are under way here.
     pub under_way: AtomicUsize,
     /// Of them, first attempts of stored events.
     pub firsts: AtomicUsize,
+}
+
+impl Share {
+    /// Processes that run the workflow, this one included: they share its limits. 0: not known yet.
+    pub fn processes(&self) -> usize {
+        self.processes.load(Ordering::Relaxed)
+    }
+
+    /// Requests that may be under way here; none until that is known.
+    pub fn slots(&self) -> usize {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    /// The others have all there is: this process neither reads nor sends.
+    pub fn stands_by(&self) -> bool {
+        self.stands_by.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, part: Part) {
+        self.processes.store(part.processes, Ordering::Relaxed);
+        self.slots.store(part.slots, Ordering::Relaxed);
+        self.stands_by.store(part.stands_by(), Ordering::Relaxed);
+    }
 }
 
 /// What a process says of one of its workflows.
@@ -30,17 +61,26 @@ pub struct Word<'a> {
     pub firsts: usize,
 }
 
+/// The other processes that run a workflow.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Peers {
+    /// What each has under way, those that came first at the front.
+    pub under_way: Vec<usize>,
+    /// How many came before this process.
+    pub older: usize,
+}
+
 /// The other processes.
 #[derive(Debug, Default)]
 pub struct Others {
-    pub all: usize,
-    by_workflow: HashMap<String, usize>,
+    pub all: Peers,
+    by_workflow: HashMap<String, Peers>,
 }
 
 impl Others {
     /// Those that run a workflow.
-    pub fn of(&self, workflow: &str) -> usize {
-        self.by_workflow.get(workflow).copied().unwrap_or(0)
+    pub fn of(&self, workflow: &str) -> Peers {
+        self.by_workflow.get(workflow).cloned().unwrap_or_default()
     }
 }
 
@@ -55,10 +95,14 @@ pub async fn beat(database: &Database, process: ProcessId, words: &[Word<'_>]) -
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
     let mut others = Others::default();
     for row in &rows {
-        let count = usize::try_from(row.get::<_, i64>("others")).unwrap_or(0);
+        let under_way: Vec<i32> = row.get("under_way");
+        let peers = Peers {
+            under_way: under_way.into_iter().map(|many| usize::try_from(many).unwrap_or(0)).collect(),
+            older: usize::try_from(row.get::<_, i64>("older")).unwrap_or(0),
+        };
         match row.get("workflow") {
-            Some(workflow) => drop(others.by_workflow.insert(workflow, count)),
-            None => others.all = count,
+            Some(workflow) => drop(others.by_workflow.insert(workflow, peers)),
+            None => others.all = peers,
         }
     }
     Ok(others)
@@ -70,44 +114,109 @@ pub async fn leave(database: &Database, process: ProcessId) -> Result<(), Error>
     Ok(())
 }
 
-/// How many processes share a workflow, as this one believes. Pure.
+/// A process's part of what a workflow may have at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Processes, this one included; 0: not known yet.
+    pub processes: usize,
+    /// Its share when all have come to terms.
+    pub share: usize,
+    /// What it may have now.
+    pub slots: usize,
+}
+
+impl Part {
+    pub const UNKNOWN: Self = Self { processes: 0, share: 0, slots: 0 };
+
+    pub fn stands_by(self) -> bool {
+        self.processes > 0 && self.share == 0
+    }
+}
+
+/// Who shares a workflow, as one process believes. Pure.
 ///
-/// One that comes to others waits until they know of it. And a share grows only when several looks have said so: after an outage of
+/// One that comes to others waits until they know of it. One that finds nobody looks again: of two that come at once, each says that
+/// it is there before its second look, so that one at least sees the other. And a share grows only when several looks have said so: after an outage of
 /// Postgres everybody looks gone to whoever speaks first.
 #[derive(Debug, Default)]
 pub struct Census {
     first_at: Option<Instant>,
-    recent: [usize; 3],
+    /// When somebody came, this process included.
+    grown_at: Option<Instant>,
+    /// How many others there were in the last looks, and how many of them came first.
+    recent: [(usize, usize); 3],
     looks: usize,
 }
 
-/// By then the others have looked: they are told.
-pub const KNOWN_AFTER: Duration = Duration::from_millis(500);
-
 impl Census {
-    /// Takes a look in. Answers how many processes there are, this one included; 0: not to send yet.
-    pub fn note(&mut self, others: usize, now: Instant) -> usize {
+    /// Takes a look in. `concurrency` is what the workflow may have, `timeout` how long a request may last.
+    pub fn note(&mut self, peers: &Peers, concurrency: usize, timeout: Duration, now: Instant) -> Part {
+        let others = peers.under_way.len();
         let first_at = *self.first_at.get_or_insert(now);
-        self.recent[self.looks % self.recent.len()] = others;
+        if self.grown_at.is_none() || others > self.others() {
+            self.grown_at = Some(now);
+        }
+        self.recent[self.looks % self.recent.len()] = (others, peers.older);
         self.looks += 1;
-        let most = self.recent.iter().copied().max().unwrap_or(0);
-        let is_known = most == 0 || now.saturating_duration_since(first_at) >= KNOWN_AFTER;
-        if is_known { most + 1 } else { 0 }
+        let others = self.others();
+        let is_known =
+            if others == 0 { self.looks > 1 } else { now.saturating_duration_since(first_at) >= KNOWN_AFTER };
+        if !is_known {
+            return Part::UNKNOWN;
+        }
+        let processes = if crate::mutant!("each-process-has-all") { 1 } else { others + 1 };
+        let share = share_of(concurrency, processes, self.older());
+        // What was sent before somebody came is over after a request's time. Who has more for longer is configured to.
+        let is_new = self.grown_at.is_some_and(|at| now.saturating_duration_since(at) < timeout + GONE_AFTER);
+        let excess =
+            if is_new && !crate::mutant!("newcomers-do-not-wait") { excess(peers, concurrency, processes) } else { 0 };
+        Part { processes, share, slots: share.saturating_sub(excess) }
     }
+
+    fn others(&self) -> usize {
+        self.recent.iter().map(|(others, _)| *others).max().unwrap_or(0)
+    }
+
+    fn older(&self) -> usize {
+        self.recent.iter().map(|(_, older)| *older).max().unwrap_or(0)
+    }
+}
+
+/// The share of the process that came as number `turn`, from 0. All shares together are `concurrency`.
+fn share_of(concurrency: usize, processes: usize, turn: usize) -> usize {
+    concurrency / processes + usize::from(turn < concurrency % processes)
+}
+
+/// What the others have under way above their shares.
+fn excess(peers: &Peers, concurrency: usize, processes: usize) -> usize {
+    let turns = (0..).filter(|turn| *turn != peers.older);
+    let over = |(turn, has): (usize, &usize)| has.saturating_sub(share_of(concurrency, processes, turn));
+    turns.zip(&peers.under_way).map(over).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TIMEOUT: Duration = Duration::from_secs(15);
+
+    fn idle(others: usize, older: usize) -> Peers {
+        Peers { under_way: vec![0; others], older }
+    }
+
+    fn note(census: &mut Census, others: usize, now: Instant) -> usize {
+        census.note(&idle(others, 0), 64, TIMEOUT, now).processes
+    }
+
     #[test]
-    fn alone_it_starts_at_once_and_among_others_when_they_know() {
+    fn alone_it_starts_after_a_second_look_and_among_others_when_they_know() {
         let now = Instant::now();
-        assert_eq!(Census::default().note(0, now), 1);
+        let mut alone = Census::default();
+        assert_eq!([0, 0].map(|others| note(&mut alone, others, now)), [0, 1]);
         let mut census = Census::default();
-        assert_eq!(census.note(2, now), 0);
-        assert_eq!(census.note(2, now + Duration::from_millis(400)), 0);
-        assert_eq!(census.note(2, now + Duration::from_millis(500)), 3);
+        assert_eq!(note(&mut census, 2, now), 0);
+        assert_eq!(note(&mut census, 2, now + Duration::from_millis(400)), 0);
+        assert_eq!(note(&mut census, 2, now + Duration::from_millis(500)), 3);
     }
 
     #[test]
@@ -115,8 +224,41 @@ mod tests {
         let now = Instant::now();
         let mut census = Census::default();
         let later = now + Duration::from_secs(5);
-        census.note(1, now);
-        assert_eq!([0, 0, 0].map(|others| census.note(others, later)), [2, 2, 1]);
-        assert_eq!(census.note(4, later), 5);
+        note(&mut census, 1, now);
+        assert_eq!([0, 0, 0].map(|others| note(&mut census, others, later)), [2, 2, 1]);
+        assert_eq!(note(&mut census, 4, later), 5);
+    }
+
+    #[test]
+    fn shares_add_up_to_what_the_workflow_may_have_and_the_youngest_stand_by() {
+        for concurrency in 1..=20 {
+            for processes in 1..=9 {
+                let shares = (0..processes).map(|turn| share_of(concurrency, processes, turn));
+                assert_eq!(shares.sum::<usize>(), concurrency, "{concurrency} among {processes}");
+            }
+        }
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let part = |older| {
+            let mut census = Census::default();
+            census.note(&idle(2, older), 1, TIMEOUT, now);
+            census.note(&idle(2, older), 1, TIMEOUT, later)
+        };
+        assert_eq!([0, 1, 2].map(|older| part(older).slots), [1, 0, 0]);
+        assert_eq!([0, 1, 2].map(|older| part(older).stands_by()), [false, true, true]);
+        assert!(!Part::UNKNOWN.stands_by());
+    }
+
+    #[test]
+    fn a_newcomer_waits_for_what_the_others_have_above_their_shares_but_not_for_ever() {
+        let (mut census, now) = (Census::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let busy = |has| Peers { under_way: vec![has], older: 1 };
+        census.note(&busy(4), 4, TIMEOUT, at(0));
+        assert_eq!(census.note(&busy(4), 4, TIMEOUT, at(1)), Part { processes: 2, share: 2, slots: 0 });
+        assert_eq!(census.note(&busy(3), 4, TIMEOUT, at(2)).slots, 1);
+        assert_eq!(census.note(&busy(2), 4, TIMEOUT, at(3)).slots, 2);
+        // One that is configured to have more does not keep this one from sending.
+        assert_eq!(census.note(&busy(64), 4, TIMEOUT, at(19)).slots, 0);
+        assert_eq!(census.note(&busy(64), 4, TIMEOUT, at(20)).slots, 2);
     }
 }

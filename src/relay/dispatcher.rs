@@ -203,11 +203,13 @@ impl Dispatcher {
             self.next_beat_at = now + self.beat();
             self.extend();
         }
-        if now >= self.next_look_at && !self.stopping {
+        if self.share.stands_by() {
+            self.stand_by();
+        } else if now >= self.next_look_at && !self.stopping {
             self.next_look_at = now + POLL;
             self.look_for_deliveries();
         }
-        self.rate.fill(self.processes(), now);
+        self.rate.fill(self.senders(), now);
         self.follow_circuit(now);
         self.watch_dead_letters(now);
         self.shelve(now);
@@ -254,8 +256,8 @@ impl Dispatcher {
 
     pub fn may_send(&self) -> bool {
         let is_wanted = self.state.sends() && !self.workflow.paused && !self.stopping;
-        // With a share that is not known yet, the others have theirs of what this process would take.
-        is_wanted && self.processes() > 0 && self.circuit.state() != State::Open
+        // Without a share, or one that is not known yet, the others have what this process would take.
+        is_wanted && self.share.slots() > 0 && self.circuit.state() != State::Open
     }
 
     /// SIGTERM: nothing new starts; what was started is finished, settled, and the rest given back.

@@ -47,7 +47,14 @@ impl Dispatcher {
                     }
                 }
             }
+            let fresh: Vec<(CursorId, i64)> = taken.iter().map(|delivery| (delivery.cursor, delivery.epoch)).collect();
             let _ = messages.send(Message::Looked { taken, waiting: found.waiting });
+            for (cursor, epoch) in fresh.into_iter().filter(|_| !ordered) {
+                if let Err(error) = delivery::let_go(&shared.database, cursor, epoch).await {
+                    // What is left goes with the next owner, this process after its next start for one.
+                    warn!(workflow = %workflow.id, error = %chain(&error), "events still wait for their turn");
+                }
+            }
         });
     }
 
@@ -82,7 +89,7 @@ impl Dispatcher {
             };
             self.shared.desks.open(delivery.cursor, desk);
             self.windows.insert(delivery.cursor, window);
-            if self.stopping {
+            if self.stopping || self.share.stands_by() {
                 self.release(delivery.cursor);
             }
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::circuit::State;
 use super::dispatcher::Dispatcher;
+use crate::event::CursorId;
 use crate::outbox::attempt::Right;
 
 impl Dispatcher {
@@ -12,14 +13,22 @@ impl Dispatcher {
         if self.circuit.state() == State::Closed { self.share() } else { 1 }
     }
 
-    /// This process's share of the workflow's concurrency.
+    /// This process's share of the workflow's concurrency. Without one nothing starts (`may_send`), but a record of several
+    /// events that was begun is finished, one by one.
     pub fn share(&self) -> usize {
-        (self.workflow.delivery.concurrency / self.processes().max(1)).max(1)
+        self.share.slots().max(1)
     }
 
-    /// Processes that share what the workflow may have at once; 0: not known yet.
-    pub fn processes(&self) -> usize {
-        self.share.processes.load(Ordering::Relaxed)
+    /// Processes that share what the workflow may do in a second; 0: not known yet. Those that stand by need none of it.
+    pub fn senders(&self) -> usize {
+        self.share.processes().min(self.workflow.delivery.concurrency)
+    }
+
+    /// Others make all the requests that there may be: what is held is theirs.
+    pub(super) fn stand_by(&mut self) {
+        let held = self.windows.values().filter(|window| !window.releasing);
+        let cursors: Vec<CursorId> = held.map(|window| window.cursor).collect();
+        cursors.into_iter().for_each(|cursor| self.release(cursor));
     }
 
     /// A request has begun: counted here, shown to operators, and told to the other processes.

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::Followed;
 use super::follow::{LOOK_EVERY, Roster};
 use crate::event::ProcessId;
 use crate::observe::chain;
-use crate::outbox::fleet::{self, Census, Share, Word};
+use crate::outbox::fleet::{self, Census, Part, Share, Word};
 use crate::outbox::{Database, notify};
 
 /// What is known of the other processes, per workflow.
@@ -30,9 +30,9 @@ pub async fn beat_forever(
     let mut fleet = Fleet::default();
     loop {
         let followed = roster.borrow_and_update().clone();
-        let is_settled = fleet.look(&database, process, &followed).await;
+        let pause = fleet.look(&database, process, &followed).await;
         tokio::select! {
-            () = tokio::time::sleep(if is_settled { LOOK_EVERY } else { fleet::KNOWN_AFTER }) => {}
+            () = tokio::time::sleep(pause) => {}
             _ = heard.recv() => {}
             Ok(()) = roster.changed() => {}
         }
@@ -40,33 +40,45 @@ pub async fn beat_forever(
 }
 
 impl Fleet {
-    /// Says that this process is there, and looks who else is. Answers whether every share is known.
-    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> bool {
+    /// Says that this process is there, and looks who else is. Answers how long that is good for.
+    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> Duration {
         let configured = followed.iter().filter(|one| !one.is_left);
         let words: Vec<Word<'_>> = configured.map(|one| one.word()).collect();
         let others = match fleet::beat(database, process, &words).await {
             Ok(others) => others,
             Err(error) => {
                 debug!(error = %chain(&error), "this process could not say that it is there");
-                return true;
+                return LOOK_EVERY;
             }
         };
         let now = Instant::now();
         self.0.retain(|id, _| followed.iter().any(|one| one.workflow.id == *id));
-        let (mut is_settled, mut is_new) = (true, false);
+        let (mut is_settled, mut is_new, mut is_less, mut is_first) = (true, false, false, false);
         for one in followed {
             // What is left of a workflow is delivered by everybody.
-            let with_it = if one.is_left { others.all } else { others.of(&one.workflow.id) };
+            let peers = if one.is_left { others.all.clone() } else { others.of(&one.workflow.id) };
             is_new |= !self.0.contains_key(&one.workflow.id);
-            let processes = self.0.entry(Arc::clone(&one.workflow.id)).or_default().note(with_it, now);
-            is_settled &= processes > 0;
-            one.share.processes.store(processes, Ordering::Relaxed);
+            let census = self.0.entry(Arc::clone(&one.workflow.id)).or_default();
+            let workflow = &one.workflow;
+            let part = census.note(&peers, workflow.delivery.concurrency, workflow.endpoint.timeout, now);
+            is_settled &= part.processes > 0 && part.slots == part.share;
+            is_first |= part.processes == 0 && peers.under_way.is_empty();
+            is_less |= part.slots < one.share.slots();
+            if part.stands_by() != one.share.stands_by() {
+                tell_of_turn(one, part);
+            }
+            one.share.set(part);
         }
         if is_new && !is_settled {
             // They look at once instead of within a second.
             let _ = notify::tell(database, "").await;
         }
-        is_settled
+        match is_settled {
+            // What began between the word and the answer is not in the word. And nobody is alone at first sight.
+            _ if is_less || is_first => Duration::ZERO,
+            true => LOOK_EVERY,
+            false => fleet::KNOWN_AFTER,
+        }
     }
 }
 
@@ -75,5 +87,14 @@ impl Followed {
         let Share { under_way, firsts, .. } = &*self.share;
         let (under_way, firsts) = (under_way.load(Ordering::Relaxed), firsts.load(Ordering::Relaxed));
         Word { workflow: &self.workflow.id, under_way, firsts }
+    }
+}
+
+fn tell_of_turn(one: &Followed, part: Part) {
+    let (workflow, concurrency, processes) = (&one.workflow.id, one.workflow.delivery.concurrency, part.processes);
+    if part.stands_by() {
+        info!(%workflow, concurrency, processes, "standing by: older processes make all the requests that it may have at once");
+    } else {
+        info!(%workflow, "standing by no longer");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use oncebox::config::Postgres;
 use oncebox::event::{CursorId, Event, Lane, Place, ProcessId, Reason, SourcePosition};
 use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{AttemptRecord, EventRef, Right};
@@ -13,8 +12,8 @@ use oncebox::outbox::park::{self, Death, Parked};
 use oncebox::outbox::settle::{self, Completion, Settled};
 use oncebox::outbox::spill::{self, Spill, SpillEnd};
 
+use crate::support::TestDatabase;
 use crate::support::process::migrated;
-use crate::support::{TestDatabase, services};
 
 const FENCE: i64 = 7;
 
@@ -29,12 +28,6 @@ pub struct Case {
 pub async fn case(retry: bool) -> Case {
     let test = TestDatabase::new().await;
     migrated(&test);
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("c.yaml");
-    let yaml = format!("postgres: {{url: \"{}\", schema: {}}}\n", "${DATABASE_URL}", test.schema);
-    std::fs::write(&path, yaml.replace("${DATABASE_URL}", &services().database_url)).expect("written");
-    let (loaded, _) = oncebox::config::read(&path);
-    let settings: Postgres = loaded.expect("a configuration").config.postgres;
     let process = ProcessId::new_v4();
     test.execute(&format!(
         "insert into oncebox.workflow (id) values ('w');
@@ -57,7 +50,7 @@ pub async fn case(retry: bool) -> Case {
         ))
         .await;
     }
-    let database = Database::new(&settings).expect("settings");
+    let database = test.opened();
     let day = test.query("select day from oncebox.outbox", &[]).await[0].get(0);
     let place = Place { cursor: CursorId(1), offset: 0, index: 0, generation: 0 };
     Case { test, database, process, event: EventRef { place, day, body_bytes: 1, record_at: Some(0), lane: None } }

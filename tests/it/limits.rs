@@ -1,12 +1,12 @@
-//! What holds for all processes together, and what comes later than at once: concurrency, rate, too many dead letters, pauses,
-//! delays.
+//! What comes later than at once, and how much at once: delays, crowds, too many dead letters, too many bytes.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use oncebox::receiver::Answer;
 
+use crate::fleet::AtOnce;
 use crate::support::process::{Config, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
@@ -18,62 +18,6 @@ fn ran(arguments: &[&str], relay: &Relay) -> String {
     let output = oncebox(arguments, &relay.config_path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-#[tokio::test]
-async fn all_processes_together_keep_to_the_rate() {
-    let (topic, database) = (Topic::new(4).await, TestDatabase::new().await);
-    let arrivals: Arc<Mutex<Vec<Instant>>> = Arc::default();
-    let noted = Arc::clone(&arrivals);
-    let receiver = TestReceiver::deciding(move |_| {
-        noted.lock().unwrap().push(Instant::now());
-        Answer::Process
-    })
-    .await;
-    let mut config = Config::new(&topic, &database, &receiver);
-    config.delivery.push_str("\n      rateLimit: {perSecond: 100, burst: 10}");
-    let relays = [Relay::start(&config), Relay::start(&config)];
-    for relay in &relays {
-        relay.ready().await;
-    }
-    topic.send_orders(0..400);
-    all_applied(&receiver, 400).await;
-    let arrivals = arrivals.lock().unwrap();
-    let took = *arrivals.last().unwrap() - arrivals[0];
-    // 400 at 100 a second, less what a burst lets through at once; twice as fast would be each for itself.
-    assert!(took >= Duration::from_secs(3), "{took:?}");
-    let sent = [&relays[0], &relays[1]].map(|relay| relay.log());
-    assert!(sent.iter().all(|log| !log.contains("panicked")));
-}
-
-#[tokio::test]
-async fn all_processes_together_keep_to_the_concurrency() {
-    let (topic, database) = (Topic::new(4).await, TestDatabase::new().await);
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counted = (Arc::clone(&now), Arc::clone(&most));
-    let held = Duration::from_millis(50);
-    let receiver = TestReceiver::deciding(move |_| {
-        let (now, most) = (Arc::clone(&counted.0), &counted.1);
-        most.fetch_max(now.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
-        // Less than the answer takes, so that what is counted was surely under way.
-        tokio::spawn(async move {
-            tokio::time::sleep(held / 2).await;
-            now.fetch_sub(1, Ordering::AcqRel);
-        });
-        Answer::After(held, Box::new(Answer::Process))
-    })
-    .await;
-    let mut config = Config::new(&topic, &database, &receiver);
-    config.delivery.push_str("\n      concurrency: 4");
-    let relays = [Relay::start(&config), Relay::start(&config)];
-    for relay in &relays {
-        relay.ready().await;
-    }
-    topic.send_orders(0..200);
-    all_applied(&receiver, 200).await;
-    assert!(most.load(Ordering::Acquire) <= 4, "{} at once", most.load(Ordering::Acquire));
-    assert_eq!(database.count("select count(*) from oncebox.process").await, 2);
-    drop(relays);
 }
 
 #[tokio::test]
@@ -101,30 +45,6 @@ async fn more_dead_letters_than_the_limit_suspend_and_a_resume_counts_anew() {
     })
     .await;
     assert!((21..300).contains(&dead), "{dead} dead letters: it stops soon after 20");
-}
-
-#[tokio::test]
-async fn a_pause_holds_for_every_process_and_nothing_of_what_comes_in_is_lost() {
-    let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
-    let config = Config::new(&topic, &database, &receiver);
-    let relays = [Relay::start(&config), Relay::start(&config)];
-    topic.send_orders(0..50);
-    all_applied(&receiver, 50).await;
-    assert_eq!(ran(&["pause", "orders"], &relays[0]), "orders: paused\n");
-    for relay in &relays {
-        let paused = r#"state="paused",workflow="orders""#;
-        eventually("both know", PATIENCE, async || {
-            relay.metric("oncebox_workflow_state", paused).await.filter(|value| *value == 1.0)
-        })
-        .await;
-    }
-    topic.send_orders(50..100);
-    let stored = "select count(*) from oncebox.outbox";
-    eventually("what comes in is stored", PATIENCE, async || (database.count(stored).await == 100).then_some(())).await;
-    assert_eq!(receiver.applied(), 50, "and not sent");
-    assert_eq!(ran(&["resume", "orders"], &relays[1]), "orders: running\n");
-    all_applied(&receiver, 100).await;
-    assert_eq!(receiver.seen().len(), 100);
 }
 
 #[tokio::test]
@@ -160,7 +80,9 @@ async fn a_delayed_event_is_sent_when_it_is_due_and_not_before() {
 #[tokio::test]
 async fn a_crowd_that_is_due_at_once_is_leased_no_faster_than_it_is_sent() {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
-    let receiver = TestReceiver::deciding(|_| Answer::After(Duration::from_millis(2), Box::new(Answer::Process))).await;
+    let at_once = AtOnce::default();
+    let counted = at_once.clone();
+    let receiver = TestReceiver::deciding(move |_| counted.answer(Duration::from_millis(2))).await;
     let crowd: u32 = std::env::var("ONCEBOX_DUE").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
     let patience = PATIENCE + Duration::from_millis(20) * crowd;
     let mut config = Config::new(&topic, &database, &receiver);
@@ -178,6 +100,37 @@ async fn a_crowd_that_is_due_at_once_is_leased_no_faster_than_it_is_sent() {
     })
     .await;
     assert!(most <= 32, "{most} leased at once, where 16 may be under way and as many settled");
+    assert!(at_once.most() <= 16, "{} requests at once", at_once.most());
     assert_eq!(receiver.seen().len(), crowd as usize, "each once");
     drop(relay);
+}
+
+#[tokio::test]
+async fn reading_pauses_while_too_many_bytes_wait() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let mended = Arc::new(AtomicBool::new(false));
+    let is_mended = Arc::clone(&mended);
+    let receiver = TestReceiver::deciding(move |_| match is_mended.load(Ordering::Acquire) {
+        true => Answer::Process,
+        false => Answer::status(503),
+    })
+    .await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "retries: {backoff: [100ms], jitter: 0}\n      maxWaitingBytes: 64KiB".to_owned();
+    let relay = Relay::start(&config);
+    let send = |count: usize| {
+        let value = format!(r#"{{"text":"{}"}}"#, "x".repeat(20_000));
+        (0..count).for_each(|_| topic.send(None, &value));
+        topic.flush();
+    };
+    send(10);
+    let pauses = async || relay.log().contains("too much waits; reading pauses").then_some(());
+    eventually("reading pauses", PATIENCE, pauses).await;
+    send(30);
+    let lag = async || relay.metric("oncebox_kafka_lag_records", "").await.filter(|lag| *lag == 30.0);
+    eventually("the rest stays in Kafka", PATIENCE, lag).await;
+    assert_eq!(database.count("select count(*) from oncebox.outbox").await, 10);
+    mended.store(true, Ordering::Release);
+    all_applied(&receiver, 40).await;
+    assert_eq!(database.count("select count(*) from oncebox.outbox").await, 40);
 }

@@ -11,6 +11,7 @@ mod direct_faults;
 mod doubt;
 mod explain;
 mod fences;
+mod fleet;
 mod gap;
 mod in_doubt;
 mod ingest;

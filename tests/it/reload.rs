@@ -196,3 +196,63 @@ async fn what_is_left_of_a_removed_workflow_can_be_parked() {
     let running = oncebox(&["park", "beside"], &relay.config_path());
     assert_eq!(running.status.code(), Some(2), "one that runs is not parked");
 }
+
+/// One key is blocked by a dead letter: nobody can deliver the rest, and the command says so instead of waiting for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_what_a_dead_letter_blocks_ends_and_says_why() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|_| Answer::status(422)).await;
+    let beside = TestReceiver::start().await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "ordering: key".to_owned();
+    let relay = Relay::start(&config);
+    (0..4).for_each(|n| topic.send(Some("one"), &format!(r#"{{"n":{n}}}"#)));
+    topic.flush();
+    let held = "select count(*) from oncebox.retry where held = 'order'";
+    eventually("three wait behind the first", PATIENCE, async || (database.count(held).await == 3).then_some(())).await;
+    let yaml = config.yaml(relay.port);
+    let (head, _) = yaml.split_once("workflows:").expect("workflows");
+    let other = another(&topic, &beside, "beside");
+    std::fs::write(relay.config_path(), format!("{head}workflows:{other}\n")).expect("it is written");
+    relay.signal(HANGUP);
+    eventually("shown as removed", PATIENCE, async || {
+        relay
+            .metric("oncebox_workflow_state", r#"state="removed",workflow="orders""#)
+            .await
+            .filter(|value| *value == 1.0)
+    })
+    .await;
+    let drained = oncebox(&["drain", "orders"], &relay.config_path());
+    let said = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert_eq!(drained.status.code(), Some(1), "{said}");
+    let why = "orders: 3 events are left and cannot be delivered: they wait behind dead letters of 1 ordering keys";
+    assert!(said.contains(why), "{said}");
+}
+
+/// Two workflows change; the endpoint of one takes its time, and the other does not wait for it.
+#[tokio::test]
+async fn a_reload_starts_each_workflow_when_its_own_requests_are_over() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let slowly = std::time::Duration::from_secs(6);
+    let slow = TestReceiver::deciding(move |_| Answer::After(slowly, Box::new(Answer::Process))).await;
+    let quick = TestReceiver::start().await;
+    let mut config = Config::new(&topic, &database, &slow);
+    (config.timeout, config.lease) = ("15s", "30s");
+    config.extra = another(&topic, &quick, "beside");
+    let relay = Relay::start(&config);
+    topic.send_orders(0..1);
+    let under_way = async || (slow.seen().len() == 1 && quick.applied() == 1).then_some(());
+    eventually("one is under way", PATIENCE, under_way).await;
+    config.endpoint = "headers: {x-turn: \"2\"}".to_owned();
+    config.extra = another(&topic, &quick, "beside").replace("timeout: 1s", "timeout: 2s");
+    write(&config, &relay);
+    relay.signal(HANGUP);
+    let joins = "joining the consumer group workflow=beside";
+    eventually("the other begins anew", PATIENCE, async || (relay.log().matches(joins).count() == 2).then_some(()))
+        .await;
+    assert_eq!(slow.applied(), 0, "the slow one is still in its first request");
+    topic.send_orders(1..2);
+    eventually("the other goes on", PATIENCE, async || (quick.applied() == 2).then_some(())).await;
+    eventually("the slow one goes on", PATIENCE, async || (slow.applied() == 2).then_some(())).await;
+    assert_eq!(slow.seen().len(), 2, "each once");
+}

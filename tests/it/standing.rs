@@ -1,8 +1,11 @@
 //! What is decided about a workflow: reading and sending stop for reasons of their own, and time stands still meanwhile.
 
+use std::time::Duration;
+
+use oncebox::outbox::workflow;
 use oncebox::receiver::Answer;
 
-use crate::support::process::{Config, oncebox};
+use crate::support::process::{Config, migrated, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const SUSPENDED: &str = "select count(*) from oncebox.workflow where state = 'suspended'";
@@ -69,4 +72,57 @@ async fn a_restart_sends_nothing_for_a_suspended_workflow() {
     }
     assert_eq!(receiver.lines().len(), 1);
     assert_eq!(relay.metric("oncebox_attempts_total", "orders").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn an_event_outlives_its_give_up_time_behind_an_open_circuit() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|seen| if seen.attempt == 1 { Answer::status(503) } else { Answer::Process }).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.circuit = "{failures: 1, openFor: 5s}";
+    config.delivery = "retries: {backoff: [100ms], jitter: 0, giveUpAfter: 2s}".to_owned();
+    let relay = Relay::start(&config);
+    topic.send_orders(0..1);
+    let open = async || relay.metric("oncebox_circuit_state", "orders").await.filter(|state| *state == 2.0);
+    eventually("the circuit opens", PATIENCE, open).await;
+    eventually("the event is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    assert_eq!(database.count("select count(*) from oncebox.dead_letter").await, 0);
+    let stopped = "select floor(extract(epoch from stopped))::bigint from oncebox.workflow";
+    assert!(database.count(stopped).await >= 5, "its time stood still");
+}
+
+/// The same half minute is not taken off twice, and none of it is forgotten.
+#[tokio::test]
+async fn a_pause_and_an_open_circuit_that_overlap_count_once() {
+    let database = TestDatabase::new().await;
+    migrated(&database);
+    database.execute("insert into oncebox.workflow (id) values ('within'), ('into'), ('apart')").await;
+    // Open for the last 30 s each; paused from 20 s to 10 s ago, since 10 s ago, and long before.
+    database
+        .execute(
+            "update oncebox.workflow set last_stop = tstzrange(clock_timestamp() - interval '20 s', clock_timestamp() - \
+             interval '10 s') where id = 'within'",
+        )
+        .await;
+    database
+        .execute(
+            "update oncebox.workflow set last_stop = tstzrange(clock_timestamp() - interval '90 s', clock_timestamp() - \
+             interval '80 s') where id = 'apart'",
+        )
+        .await;
+    database.execute("update oncebox.workflow set state = 'paused', reason = 'a test' where id = 'into'").await;
+    database.execute("update oncebox.workflow set stopped_at = stopped_at - interval '10 s' where id = 'into'").await;
+    let opened = database.opened();
+    for id in ["within", "into", "apart"] {
+        // A second process had the same circuit open: that is the same time.
+        for _ in 0..2 {
+            workflow::account_circuit(&opened, id, Duration::from_secs(30)).await.expect("accounted");
+        }
+    }
+    for (id, seconds) in [("within", 20), ("into", 20), ("apart", 30)] {
+        let stopped =
+            format!("select round(extract(epoch from stopped))::bigint from oncebox.workflow where id = '{id}'");
+        assert_eq!(database.count(&stopped).await, seconds, "{id}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A schema of a test's own, and questions to it.
 
+use oncebox::outbox::Database;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row};
 
@@ -17,6 +18,16 @@ impl TestDatabase {
             tokio_postgres::connect(&services().database_url, NoTls).await.expect("Postgres answers");
         tokio::spawn(connection);
         Self { schema: unique("t"), client }
+    }
+
+    /// The database as the relay sees it.
+    pub fn opened(&self) -> Database {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.yaml");
+        let yaml = format!("postgres: {{url: \"{}\", schema: {}}}\n", services().database_url, self.schema);
+        std::fs::write(&path, yaml).expect("written");
+        let (loaded, _) = oncebox::config::read(&path);
+        Database::new(&loaded.expect("a configuration").config.postgres).expect("settings")
     }
 
     /// `oncebox.` in the text becomes this test's schema.
