@@ -1,6 +1,5 @@
 //! Exchanging workflows while a process runs: a new configuration that takes over, and removed workflows that are drained.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,22 +27,21 @@ impl Process {
         let removed = ended.iter().filter(|stages| new.workflow(&stages.workflow().id).is_none()).count();
         self.common.sending.rules = rules(&new);
         self.begin_to_end(ended);
-        let (mut ending, mut starting): (HashSet<Arc<str>>, _) = (ending.into_iter().collect(), new.workflows.clone());
+        let mut starting = new.workflows.clone();
         starting.retain(|workflow| !self.stages.contains_key(&workflow.id));
         let changes = starting.len() + removed;
         self.config = new;
         // Each takes the place of the one before as soon as that has ended: none waits for another's slow endpoint. What is
         // written down of it, a new name for one, is written when nobody works under the old one.
         loop {
-            let is_awaited = |id: &str| ending.contains(id);
+            let is_awaited = |id: &str| self.is_ending(id);
             let is_ready = |w: &Arc<Workflow>| !is_awaited(&w.id) && !w.former_id.as_deref().is_some_and(is_awaited);
             let (ready, later): (Vec<_>, Vec<_>) = starting.into_iter().partition(is_ready);
             starting = later;
-            if !self.start_surely(ready, &mut stopped).await || ending.is_empty() {
+            if !self.start_surely(ready, &mut stopped).await || starting.is_empty() && !self.is_any_ending() {
                 return Ok(changes);
             }
-            let Some(id) = self.next_ended(&mut stopped).await else { return Ok(changes) };
-            ending.remove(&id);
+            self.await_ended(&mut stopped).await;
         }
     }
 
@@ -114,7 +112,7 @@ impl Process {
         let ended: Vec<Stages> = over.iter().filter_map(|id| self.stages.remove(id)).collect();
         let mut is_changed = !ended.is_empty();
         self.begin_to_end(ended);
-        while self.next_ended(&mut stopped).await.is_some() {}
+        while self.await_ended(&mut stopped).await {}
         let fresh: Vec<&Arc<Workflow>> = drains.iter().filter(|w| !self.stages.contains_key(&w.id)).collect();
         let ids: Vec<&str> = fresh.iter().map(|workflow| &*workflow.id).collect();
         let Ok(standings) = workflow::states(&self.database, &ids).await else { return };
@@ -132,6 +130,53 @@ impl Process {
         if is_changed {
             self.tell_roster();
         }
+    }
+
+    /// Begins to end stages, each in its own order, within the grace period.
+    pub(crate) fn begin_to_end(&mut self, ended: Vec<Stages>) {
+        let deadline = tokio::time::Instant::now() + self.config.shutdown_grace;
+        for stages in ended {
+            let (id, mut stopping) = (Arc::clone(&stages.workflow().id), self.stopping.subscribe());
+            self.common.readiness.forget(&id);
+            self.still_followed.insert(Arc::clone(&id), Arc::clone(&stages.followed));
+            self.ending.spawn(async move {
+                if let Some(lease) = stages.end(deadline).await {
+                    // What it has sent is its own until its leases have run out. A process that ends leaves that to the others.
+                    tokio::select! {
+                        () = tokio::time::sleep(lease) => {}
+                        _ = stopping.wait_for(|stop| *stop) => {}
+                    }
+                }
+                id
+            });
+        }
+    }
+
+    /// Waits for the stages of one more workflow to end. Answers whether there may be others: not when the process is to end
+    /// meanwhile, because then they go on ending while the rest does.
+    async fn await_ended(&mut self, stopped: &mut watch::Receiver<bool>) -> bool {
+        tokio::select! {
+            ended = self.ending.join_next() => self.note_ended(ended),
+            _ = stopped.wait_for(|stop| *stop) => false,
+        }
+    }
+
+    pub(crate) fn note_ended(&mut self, ended: Option<Result<Arc<str>, tokio::task::JoinError>>) -> bool {
+        match ended {
+            Some(Ok(id)) => drop(self.still_followed.remove(&id)),
+            // Which one it was that panicked is known when all others have ended.
+            Some(Err(_)) => {}
+            None => self.still_followed.clear(),
+        }
+        !self.still_followed.is_empty()
+    }
+
+    fn is_any_ending(&self) -> bool {
+        !self.still_followed.is_empty()
+    }
+
+    fn is_ending(&self, workflow: &str) -> bool {
+        self.still_followed.contains_key(workflow)
     }
 
     fn start_or_say(&mut self, workflow: &Arc<Workflow>, standings: &crate::process::Standings) {

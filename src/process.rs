@@ -60,7 +60,9 @@ pub struct Process {
     workflows: watch::Sender<Vec<Arc<Workflow>>>,
     roster: watch::Sender<Vec<Arc<Followed>>>,
     /// Stages on their way out; each answers its workflow when another may take its place.
-    ending: tokio::task::JoinSet<Arc<str>>,
+    pub(crate) ending: tokio::task::JoinSet<Arc<str>>,
+    /// What they are followed by: until then they count as running, because their requests do.
+    pub(crate) still_followed: HashMap<Arc<str>, Arc<Followed>>,
     pub(crate) stopping: watch::Sender<bool>,
     writer: tokio::task::JoinHandle<()>,
     settlers: [tokio::task::JoinHandle<()>; 2],
@@ -131,6 +133,7 @@ impl Process {
             workflows: watch::channel(Vec::new()).0,
             roster: watch::channel(Vec::new()).0,
             ending: tokio::task::JoinSet::new(),
+            still_followed: HashMap::new(),
             stopping: watch::channel(false).0,
             writer: tokio::spawn(writer.run(queue)),
             settlers,
@@ -211,37 +214,11 @@ impl Process {
         let configured = &self.config.workflows;
         let known: Vec<_> = configured.iter().map(|w| (&w.id, w.delivery.guarantee.as_str(), &w.labels)).collect();
         self.metrics.register(&known);
-        self.common.sending.budget.share_among(self.stages.len());
-        self.roster.send_replace(self.stages.values().map(|stages| Arc::clone(&stages.followed)).collect());
-        self.workflows.send_replace(self.stages.values().map(|stages| Arc::clone(stages.workflow())).collect());
-    }
-
-    /// Begins to end stages, each in its own order, within the grace period.
-    pub(crate) fn begin_to_end(&mut self, ended: Vec<Stages>) {
-        let deadline = tokio::time::Instant::now() + self.config.shutdown_grace;
-        for stages in ended {
-            let (id, mut stopping) = (Arc::clone(&stages.workflow().id), self.stopping.subscribe());
-            self.common.readiness.forget(&id);
-            self.ending.spawn(async move {
-                if let Some(lease) = stages.end(deadline).await {
-                    // What it has sent is its own until its leases have run out. A process that ends leaves that to the others.
-                    tokio::select! {
-                        () = tokio::time::sleep(lease) => {}
-                        _ = stopping.wait_for(|stop| *stop) => {}
-                    }
-                }
-                id
-            });
-        }
-    }
-
-    /// The next workflow whose stages have ended. Nothing when none is ending, or when the process is to end meanwhile: then
-    /// they go on ending while the others do.
-    pub(crate) async fn next_ended(&mut self, stopped: &mut watch::Receiver<bool>) -> Option<Arc<str>> {
-        tokio::select! {
-            ended = self.ending.join_next() => ended?.ok(),
-            _ = stopped.wait_for(|stop| *stop) => None,
-        }
+        let followed = self.stages.values().map(|stages| &stages.followed).chain(self.still_followed.values());
+        let followed: Vec<Arc<Followed>> = followed.cloned().collect();
+        self.common.sending.budget.share_among(followed.len());
+        self.workflows.send_replace(followed.iter().map(|one| Arc::clone(&one.workflow)).collect());
+        self.roster.send_replace(followed);
     }
 
     /// Resolves when a part that runs as long as the process has ended: it panicked.
@@ -265,9 +242,16 @@ impl Process {
         let _ = self.stopping.send(true);
         let ended: Vec<Stages> = self.stages.drain().map(|(_, stages)| stages).collect();
         self.begin_to_end(ended);
-        while self.ending.join_next().await.is_some() {}
+        loop {
+            let ended = self.ending.join_next().await;
+            let is_last = !self.note_ended(ended);
+            // Nobody is to count on a share that nobody uses.
+            self.tell_roster();
+            if is_last {
+                break;
+            }
+        }
         let Self { id, common, database, writer, settlers, mut background, .. } = self;
-        // Nobody is to count on a share that nobody uses.
         background.abort_all();
         let _ = tokio::time::timeout(Duration::from_secs(1), fleet::leave(&database, id)).await;
         drop(common);

@@ -18,7 +18,7 @@ begin
         new.stopped_at := coalesce(old.stopped_at, clock_timestamp());
     elsif old.stopped_at is not null then
         new.stopped := old.stopped + (clock_timestamp() - old.stopped_at);
-        new.last_stop := tstzrange(old.stopped_at, clock_timestamp());
+        new.last_stop := tstzrange(old.stopped_at, greatest(old.stopped_at, clock_timestamp()));
         new.stopped_at := null;
     end if;
     return new;

@@ -1,7 +1,7 @@
 -- What a process has to look at: cursors whose delivery is free to be taken, and its own with events that wait.
 -- Called by outbox::delivery::look, four times a second. $1 workflow, $2 process, $3 lease seconds, $4 cursors it knows it holds,
--- $5 whether order is kept: then retries too need somebody who holds the delivery. Index:
--- delivery_workflow. The ingest owner takes at once; anybody else only what has work and was left alone for one more
+-- $5 whether order is kept: then retries too need somebody who holds the delivery; where it is not, only those that still wait
+-- for their turn, to be let go. Index: delivery_workflow, retry_lane. The ingest owner takes at once; anybody else only what has work and was left alone for one more
 -- lease, because then its ingest owner is gone or never comes (a topic that was deleted, say). What the direct path has
 -- stored is all in retry: it needs no delivery.
 select d.cursor, coalesce(d.owner = $2 and d.cursor = any($4), false) as mine
@@ -14,7 +14,8 @@ select d.cursor, coalesce(d.owner = $2 and d.cursor = any($4), false) as mine
        when d.owner is not null and d.lease_until >= clock_timestamp() then false
        when c.owner = $2 then true
        else (d.settled_to < c.next_offset
-             or $5 and exists (select 1 from oncebox.retry as r where r.cursor = d.cursor))
+             or exists (select 1 from oncebox.retry as r
+                         where r.cursor = d.cursor and r.lane is not null and ($5 or r.held = 'order')))
             and coalesce(d.lease_until, '-infinity') < clock_timestamp() - make_interval(secs => $3)
             and not exists (
                 select 1 from oncebox.delivery as other

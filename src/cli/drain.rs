@@ -12,7 +12,7 @@ use crate::outbox::left::{self, LeftWorkflow};
 use crate::outbox::{Database, gauges, notify, workflow as store};
 
 /// Events that wait for each other move on sooner.
-const STUCK_AFTER: Duration = Duration::from_secs(5);
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 /// What is held for longer is left for another time.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
@@ -54,14 +54,17 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
             println!("{id}: is being drained by the processes that run");
             return Ok(());
         }
-        let mut stuck_since: Option<Instant> = None;
+        let (mut stuck_since, mut waiting): (Option<Instant>, i64) = (None, 0);
         while let Some(rest) = one(&database, id).await? {
-            let why = why_stuck(&database, id).await?;
+            let why = why_stuck(&database, id).await?.filter(|_| rest.waiting == waiting);
+            waiting = rest.waiting;
             stuck_since = why.as_ref().map(|_| stuck_since.unwrap_or_else(Instant::now));
             if let Some(why) = why.filter(|_| stuck_since.is_some_and(|since| since.elapsed() > STUCK_AFTER)) {
-                return Err(
-                    anyhow::anyhow!("{id}: {} events are left and cannot be delivered: {why}", rest.waiting).into()
-                );
+                return Err(anyhow::anyhow!(
+                    "{id}: {} events are left, and none has moved for a while: {why}",
+                    rest.waiting
+                )
+                .into());
             }
             super::output::progress(&format!("{id}: {} events left", rest.waiting));
             let standing = store::states(&database, &[id.as_str()]).await?;

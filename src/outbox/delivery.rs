@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::{Client, Object};
 
 use super::database::STATEMENT_LIMIT;
-use super::sql::{Schema, boolean, float8, int8, int8s, text, texts, uuid};
+use super::sql::{Schema, boolean, float8, int4, int8, int8s, text, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, Lane, ProcessId};
 
@@ -137,17 +137,31 @@ async fn take_over(
     Ok(Some(delivery))
 }
 
-/// Lets go what waited for its turn, for an owner who keeps no order. Short statements: there may be a great many.
-pub async fn let_go(database: &Database, cursor: CursorId, epoch: i64) -> Result<(), Error> {
-    const AT_ONCE: usize = 2_000;
-    let most = AT_ONCE as i64;
-    let parameters = [int8(&cursor.0), int8(&epoch), int8(&most)];
-    let file = include_str!("../../sql/relay/let_go.sql");
-    loop {
-        if database.query(Purpose::Claim, file, &parameters).await?.len() < AT_ONCE {
-            return Ok(());
-        }
-    }
+/// An event that waits for its turn, as a place in the order of lanes.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    lane: i64,
+    offset: i64,
+    index: i32,
+    generation: i32,
+}
+
+impl Turn {
+    pub const FIRST: Self = Self { lane: i64::MIN, offset: -1, index: 0, generation: 0 };
+}
+
+/// Lets go some of what waited for its turn after `last`, for an owner who keeps no order. Answers how far it came; nothing when
+/// none is left, or the delivery has another owner.
+pub async fn let_go(database: &Database, cursor: CursorId, epoch: i64, last: Turn) -> Result<Option<Turn>, Error> {
+    let Turn { lane, offset, index, generation } = last;
+    let parameters = [int8(&cursor.0), int8(&epoch), int8(&lane), int8(&offset), int4(&index), int4(&generation)];
+    let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/let_go.sql"), &parameters).await?;
+    Ok(rows.first().map(|row| Turn {
+        lane: row.get("lane"),
+        offset: row.get("record_offset"),
+        index: row.get("event_index"),
+        generation: row.get("generation"),
+    }))
 }
 
 /// How far a held delivery is settled.

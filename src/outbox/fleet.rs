@@ -128,6 +128,12 @@ pub struct Part {
 impl Part {
     pub const UNKNOWN: Self = Self { processes: 0, share: 0, slots: 0 };
 
+    /// The same, and never without a slot.
+    pub fn with_a_slot(self) -> Self {
+        let least = usize::from(self.processes > 0);
+        Self { share: self.share.max(least), slots: self.slots.max(least), ..self }
+    }
+
     pub fn stands_by(self) -> bool {
         self.processes > 0 && self.share == 0
     }

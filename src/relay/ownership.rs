@@ -1,9 +1,10 @@
 //! Which deliveries this process holds: taking free ones, keeping leases alive, giving back what is no longer its own.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
+use super::Shared;
 use super::dispatcher::Dispatcher;
 use super::inbox::Message;
 use super::window::Window;
@@ -11,7 +12,7 @@ use crate::config::InDoubt;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
 use crate::outbox::claim;
-use crate::outbox::delivery::{self, Delivery, Failover, Found, Kept, Progress};
+use crate::outbox::delivery::{self, Delivery, Failover, Found, Kept, Progress, Turn};
 use crate::outbox::handoff::Desk;
 use crate::outbox::workflow;
 
@@ -50,10 +51,7 @@ impl Dispatcher {
             let fresh: Vec<(CursorId, i64)> = taken.iter().map(|delivery| (delivery.cursor, delivery.epoch)).collect();
             let _ = messages.send(Message::Looked { taken, waiting: found.waiting });
             for (cursor, epoch) in fresh.into_iter().filter(|_| !ordered) {
-                if let Err(error) = delivery::let_go(&shared.database, cursor, epoch).await {
-                    // What is left goes with the next owner, this process after its next start for one.
-                    warn!(workflow = %workflow.id, error = %chain(&error), "events still wait for their turn");
-                }
+                let_go(&shared, &workflow.id, cursor, epoch).await;
             }
         });
     }
@@ -209,6 +207,21 @@ impl Dispatcher {
                 }
                 let _ = messages.send(Message::Released { cursor, epoch: progress.epoch });
             });
+        }
+    }
+}
+
+/// Lets go all that waited for its turn, as long as it takes.
+async fn let_go(shared: &Shared, workflow: &str, cursor: CursorId, epoch: i64) {
+    let mut last = Turn::FIRST;
+    loop {
+        match delivery::let_go(&shared.database, cursor, epoch, last).await {
+            Ok(Some(turn)) => last = turn,
+            Ok(None) => return,
+            Err(error) => {
+                warn!(workflow, error = %chain(&error), "letting events go that waited for their turn failed; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
         }
     }
 }

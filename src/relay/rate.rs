@@ -48,6 +48,11 @@ impl Rate {
         if self.limit.is_some() { self.most as usize } else { usize::MAX }
     }
 
+    /// What has gathered is gone.
+    pub fn empty(&mut self) {
+        self.tokens = self.tokens.min(0.0);
+    }
+
     pub fn take(&mut self) {
         if self.limit.is_some() {
             self.tokens -= 1.0;

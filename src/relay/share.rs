@@ -26,6 +26,8 @@ impl Dispatcher {
 
     /// Others make all the requests that there may be: what is held is theirs.
     pub(super) fn stand_by(&mut self) {
+        // Whoever sent until now may have spent a burst a moment ago.
+        self.rate.empty();
         let held = self.windows.values().filter(|window| !window.releasing);
         let cursors: Vec<CursorId> = held.map(|window| window.cursor).collect();
         cursors.into_iter().for_each(|cursor| self.release(cursor));

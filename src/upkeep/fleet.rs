@@ -61,6 +61,8 @@ impl Fleet {
             let census = self.0.entry(Arc::clone(&one.workflow.id)).or_default();
             let workflow = &one.workflow;
             let part = census.note(&peers, workflow.delivery.concurrency, workflow.endpoint.timeout, now);
+            // Which of them can deliver it is not known.
+            let part = if one.is_left { part.with_a_slot() } else { part };
             is_settled &= part.processes > 0 && part.slots == part.share;
             is_first |= part.processes == 0 && peers.under_way.is_empty();
             is_less |= part.slots < one.share.slots();

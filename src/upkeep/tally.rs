@@ -26,14 +26,21 @@ impl Tally {
     /// The states to show for those that were read: themselves, or where they were cut the last full count, if there is one.
     pub(super) fn of(&self, read: &States) -> Option<States> {
         let is_cut = read.are_cut();
-        self.is_wanted.store(is_cut, Ordering::Relaxed);
         let mut counted = self.counted();
+        self.is_wanted.store(is_cut, Ordering::Relaxed);
         if !is_cut {
             // The next time that there is much, this one is long out of date.
             *counted = None;
             return Some(*read);
         }
         *counted
+    }
+
+    fn store(&self, states: States) {
+        let mut counted = self.counted();
+        if self.is_wanted.load(Ordering::Relaxed) {
+            *counted = Some(states);
+        }
     }
 
     fn counted(&self) -> MutexGuard<'_, Option<States>> {
@@ -48,7 +55,7 @@ pub async fn tally_forever(database: Database, mut roster: Roster) {
         for one in followed.iter().filter(|one| one.tally.is_wanted.load(Ordering::Relaxed)) {
             let began = Instant::now();
             match gauges::count(&database, &one.workflow.id).await {
-                Ok(states) => *one.tally.counted() = Some(states),
+                Ok(states) => one.tally.store(states),
                 Err(error) => {
                     debug!(workflow = %one.workflow.id, error = %chain(&error), "its events could not be counted");
                 }
@@ -76,9 +83,10 @@ mod tests {
         assert!(!tally.is_wanted.load(Ordering::Relaxed));
         assert_eq!(tally.of(&cut), None);
         assert!(tally.is_wanted.load(Ordering::Relaxed));
-        *tally.counted() = Some(all);
+        tally.store(all);
         assert_eq!(tally.of(&cut), Some(all));
         assert_eq!(tally.of(&few), Some(few));
+        tally.store(all);
         assert_eq!(tally.of(&cut), None);
     }
 }

@@ -9,6 +9,7 @@ use crate::support::process::{Config, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const HANGUP: i32 = 1;
+const TERMINATE: i32 = 15;
 
 /// A second workflow, on the same topic.
 fn another(topic: &Topic, receiver: &TestReceiver, id: &str) -> String {
@@ -225,7 +226,8 @@ async fn draining_what_a_dead_letter_blocks_ends_and_says_why() {
     let drained = oncebox(&["drain", "orders"], &relay.config_path());
     let said = String::from_utf8_lossy(&drained.stderr).into_owned();
     assert_eq!(drained.status.code(), Some(1), "{said}");
-    let why = "orders: 3 events are left and cannot be delivered: they wait behind dead letters of 1 ordering keys";
+    let why =
+        "orders: 3 events are left, and none has moved for a while: they wait behind dead letters of 1 ordering keys";
     assert!(said.contains(why), "{said}");
 }
 
@@ -251,8 +253,31 @@ async fn a_reload_starts_each_workflow_when_its_own_requests_are_over() {
     eventually("the other begins anew", PATIENCE, async || (relay.log().matches(joins).count() == 2).then_some(()))
         .await;
     assert_eq!(slow.applied(), 0, "the slow one is still in its first request");
+    let known = "select count(*) from oncebox.process where workflows @> '{orders,beside}'";
+    assert_eq!(database.count(known).await, 1, "and counts as running");
     topic.send_orders(1..2);
     eventually("the other goes on", PATIENCE, async || (quick.applied() == 2).then_some(())).await;
     eventually("the slow one goes on", PATIENCE, async || (slow.applied() == 2).then_some(())).await;
     assert_eq!(slow.seen().len(), 2, "each once");
+}
+
+/// The others are to take over what has ended, while one last request of another workflow is still under way.
+#[tokio::test]
+async fn a_process_that_ends_gives_up_its_share_of_each_workflow_when_that_has_ended() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let slowly = std::time::Duration::from_secs(6);
+    let slow = TestReceiver::deciding(move |_| Answer::After(slowly, Box::new(Answer::Process))).await;
+    let quick = TestReceiver::start().await;
+    let mut config = Config::new(&topic, &database, &slow);
+    (config.timeout, config.lease) = ("9s", "20s");
+    config.extra = another(&topic, &quick, "beside");
+    let mut relay = Relay::start(&config);
+    topic.send_orders(0..1);
+    let under_way = async || (slow.seen().len() == 1 && quick.applied() == 1).then_some(());
+    eventually("one is under way", PATIENCE, under_way).await;
+    relay.signal(TERMINATE);
+    let left = "select count(*) from oncebox.process where workflows = '{orders}'";
+    eventually("one is left", PATIENCE, async || (database.count(left).await == 1).then_some(())).await;
+    assert_eq!(relay.stop().await, Some(0));
+    assert_eq!((slow.applied(), slow.seen().len()), (1, 1));
 }
