@@ -22,9 +22,11 @@ impl AtOnce {
     pub fn answer(&self, held: Duration) -> Answer {
         let now = Arc::clone(&self.now);
         self.most.fetch_max(now.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
-        // Less than the answer takes, so that what is counted was surely under way.
+        // Less than the answer takes, so that what is counted was surely under way. The time runs from here, not from whenever the
+        // task gets its turn.
+        let over = tokio::time::sleep(held - (held / 2).min(Duration::from_millis(200)));
         tokio::spawn(async move {
-            tokio::time::sleep(held - (held / 2).min(Duration::from_millis(200))).await;
+            over.await;
             now.fetch_sub(1, Ordering::AcqRel);
         });
         Answer::After(held, Box::new(Answer::Process))
