@@ -2,7 +2,8 @@
 -- $1 process, $2 its workflows, $3 seconds after which a silent one counts as gone, $4 requests under way per workflow,
 -- $5 those of them that are first attempts of stored events. Index: primary key; a row per process.
 -- Answers for each workflow of $2 that others run what each of them has under way, those that came first at the front, and how
--- many came before this one; without an id the same of all others. Rows of processes long gone are removed on the way.
+-- many came before this one; without an id the same of all others. One that was silent for two seconds has nothing under way, as far
+-- as others are to wait for it: most likely it was killed. Rows of processes long gone are removed on the way.
 with here as (
     insert into oncebox.process (id, workflows, seen_at, under_way, firsts)
     values ($1, $2, clock_timestamp(), $4, $5)
@@ -14,7 +15,8 @@ gone as (
     delete from oncebox.process as p where p.seen_at < clock_timestamp() - interval '10 minutes' and p.id <> $1
 ),
 others as materialized (
-    select p.workflows, p.under_way, row_number() over (order by p.since, p.id) as turn,
+    select p.workflows, case when p.seen_at > clock_timestamp() - interval '2 seconds' then p.under_way end as under_way,
+           row_number() over (order by p.since, p.id) as turn,
            (p.since, p.id) < (here.since, here.id) as is_older
       from oncebox.process as p
      cross join here

@@ -1,8 +1,8 @@
 //! Which processes are there: each says so every second, and takes its share of what a workflow may have at once.
 //!
 //! Shares add up to what the workflow may have, however many processes there are: where they are more than that, the youngest
-//! have none and stand by. What a process has under way above a share that has just become smaller is left to the others'
-//! account until it is over.
+//! have none and stand by. A process that has just come leaves to the others what they still have under way above their new
+//! shares.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -147,8 +147,6 @@ impl Part {
 #[derive(Debug, Default)]
 pub struct Census {
     first_at: Option<Instant>,
-    /// When somebody came, this process included.
-    grown_at: Option<Instant>,
     /// How many others there were in the last looks, and how many of them came first.
     recent: [(usize, usize); 3],
     looks: usize,
@@ -159,9 +157,6 @@ impl Census {
     pub fn note(&mut self, peers: &Peers, concurrency: usize, timeout: Duration, now: Instant) -> Part {
         let others = peers.under_way.len();
         let first_at = *self.first_at.get_or_insert(now);
-        if self.grown_at.is_none() || others > self.others() {
-            self.grown_at = Some(now);
-        }
         self.recent[self.looks % self.recent.len()] = (others, peers.older);
         self.looks += 1;
         let others = self.others();
@@ -172,8 +167,9 @@ impl Census {
         }
         let processes = if crate::mutant!("each-process-has-all") { 1 } else { others + 1 };
         let share = share_of(concurrency, processes, self.older());
-        // What was sent before somebody came is over after a request's time. Who has more for longer is configured to.
-        let is_new = self.grown_at.is_some_and(|at| now.saturating_duration_since(at) < timeout + GONE_AFTER);
+        // What was sent before this process came is over after a request's time. Who has more for longer is configured to. It is
+        // the newcomer alone that waits: if all did, nobody would send until all had said so.
+        let is_new = now.saturating_duration_since(first_at) < timeout + GONE_AFTER;
         let excess =
             if is_new && !crate::mutant!("newcomers-do-not-wait") { excess(peers, concurrency, processes) } else { 0 };
         Part { processes, share, slots: share.saturating_sub(excess) }
