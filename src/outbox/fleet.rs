@@ -251,6 +251,16 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_there_already_waits_for_nobody() {
+        let (mut census, now) = (Census::default(), Instant::now());
+        let busy = |others| Peers { under_way: vec![16; others], older: 0 };
+        census.note(&busy(1), 32, TIMEOUT, now);
+        let later = now + TIMEOUT + GONE_AFTER;
+        assert_eq!(census.note(&busy(1), 32, TIMEOUT, later).slots, 16);
+        assert_eq!(census.note(&busy(2), 32, TIMEOUT, later).slots, 11, "a smaller share, and all of it");
+    }
+
+    #[test]
     fn a_newcomer_waits_for_what_the_others_have_above_their_shares_but_not_for_ever() {
         let (mut census, now) = (Census::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);

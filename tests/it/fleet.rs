@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use oncebox::event::ProcessId;
+use oncebox::outbox::fleet::{self, Peers, Word};
 use oncebox::receiver::Answer;
 
-use crate::support::process::{Config, oncebox};
+use crate::support::process::{Config, migrated, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 /// Requests that a receiver has at once, and the most it ever had.
@@ -144,6 +146,25 @@ async fn a_newcomer_waits_for_what_is_under_way() {
     all_applied(&receiver, 14).await;
     assert!(at_once.most() <= 8, "{} at once", at_once.most());
     drop(first);
+}
+
+/// A kill leaves its last word behind for some seconds: nobody is to hold back for requests that died with it.
+#[tokio::test]
+async fn what_a_killed_process_had_under_way_keeps_nobody_waiting() {
+    let database = TestDatabase::new().await;
+    migrated(&database);
+    let opened = database.opened();
+    let word = [Word { workflow: "orders", under_way: 0, firsts: 0 }];
+    for (silent_for, counted) in [(0, 16), (3, 0)] {
+        database
+            .execute(&format!(
+                "delete from oncebox.process; insert into oncebox.process (id, workflows, seen_at, under_way) values (\
+                 gen_random_uuid(), '{{orders}}', clock_timestamp() - interval '{silent_for} s', '{{16}}')"
+            ))
+            .await;
+        let others = fleet::beat(&opened, ProcessId::new_v4(), &word).await.expect("Postgres answers");
+        assert_eq!(others.of("orders"), Peers { under_way: vec![counted], older: 1 }, "silent for {silent_for} s");
+    }
 }
 
 #[tokio::test]
