@@ -45,11 +45,11 @@ async fn slow_receiver(held: Duration) -> (TestReceiver, AtOnce) {
     (TestReceiver::deciding(move |_| counted.answer(held)).await, at_once)
 }
 
-async fn all_applied(receiver: &TestReceiver, count: usize) {
+pub async fn all_applied(receiver: &TestReceiver, count: usize) {
     eventually("all arrive", PATIENCE, async || (receiver.applied() == count).then_some(())).await;
 }
 
-fn ran(arguments: &[&str], relay: &Relay) -> String {
+pub fn ran(arguments: &[&str], relay: &Relay) -> String {
     let output = oncebox(arguments, &relay.config_path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")

@@ -6,19 +6,9 @@ use std::time::{Duration, Instant};
 
 use oncebox::receiver::Answer;
 
-use crate::fleet::AtOnce;
-use crate::support::process::{Config, oncebox};
+use crate::fleet::{AtOnce, all_applied, ran};
+use crate::support::process::Config;
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
-
-async fn all_applied(receiver: &TestReceiver, count: usize) {
-    eventually("all arrive", PATIENCE, async || (receiver.applied() == count).then_some(())).await;
-}
-
-fn ran(arguments: &[&str], relay: &Relay) -> String {
-    let output = oncebox(arguments, &relay.config_path());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
 
 #[tokio::test]
 async fn more_dead_letters_than_the_limit_suspend_and_a_resume_counts_anew() {
