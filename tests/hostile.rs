@@ -1,7 +1,7 @@
 //! Bad input: whatever comes in, the process lives, and what goes out stays in its slot. No services needed.
 //!
 //! Properties try what nobody thought of; the tables below them hold what was found once, and faults C1 to C20 as far as
-//! they are about input.
+//! they are about input. `hostile_table.rs` says of each of the twenty where it is shown.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -14,8 +14,8 @@ with days as (
 old as (
     select d.relname, d.parent, d.day, d.way
       from days as d
-     where (d.parent = 'outbox' and d.day < timezone('utc', clock_timestamp())::date - $1)
-        or (d.parent <> 'outbox' and d.day < timezone('utc', clock_timestamp())::date - $2)
+     where (d.parent = 'outbox' and d.day < oncebox.today() - $1)
+        or (d.parent <> 'outbox' and d.day < oncebox.today() - $2)
 ),
 kept as (
     select distinct o.day

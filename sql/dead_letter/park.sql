@@ -2,7 +2,7 @@
 -- $1 cursor, $2 offset, $3 index, $4 generation, $5 day, $6 reason, $7 sends, $8 fence, $9 whether the
 -- attempt was a retry's, $10 process, $11 body bytes, $12 whether its lane stays shut.
 -- One statement: done, dead letter, retry and counter change together or not at all. Only under the current fence (of
--- the retry row, or of the delivery for a first attempt), on locked rows. The dead letter is written only when the
+-- the retry row, or of the delivery for a first attempt, on the server it was taken from), on locked rows. The dead letter is written only when the
 -- insert into done was the first. After a failover that lost commits the event itself may be missing: then nothing is
 -- written, because an end without its dead letter would be a loss; the record is read and sent again. Index: primary keys.
 with durable as materialized (
@@ -12,7 +12,8 @@ with durable as materialized (
 ),
 delivery as materialized (
     select d.cursor from oncebox.delivery as d
-     where d.cursor = $1 and ($9 or (d.epoch = $8 and d.owner = $10))
+     where d.cursor = $1
+       and ($9 or (d.epoch = $8 and d.owner = $10 and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)))
        for update
 ),
 held as materialized (

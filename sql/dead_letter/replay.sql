@@ -8,7 +8,7 @@ with taken as (
     delete from oncebox.dead_letter as d
      where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4
  returning d.cursor, d.record_offset, d.generation + 1 as generation, d.workflow, d.fence, d.lane,
-           timezone('utc', clock_timestamp())::date as day
+           oncebox.today() as day
 ),
 made as (
     insert into oncebox.outbox

@@ -12,7 +12,7 @@ with durable as materialized (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
                            else current_setting('synchronous_commit') end, true) as level,
-           timezone('utc', clock_timestamp())::date as day
+           oncebox.today() as day
 ),
 locked as materialized (
     select id, owner, owner_epoch, direct from oncebox.cursor where id = any($2) order by id for update

@@ -21,7 +21,7 @@ with durable as (
     select set_config('synchronous_commit',
                       case current_setting('synchronous_commit') when 'off' then 'on'
                            else current_setting('synchronous_commit') end, true) as level,
-           timezone('utc', clock_timestamp())::date as day
+           oncebox.today() as day
 ),
 locked as materialized (
     select id from oncebox.cursor where id = any($2) order by id for update

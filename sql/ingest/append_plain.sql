@@ -7,7 +7,7 @@
 -- events: $11 cursors, $12 offsets, $13 indexes, $14 keys, $15 types, $16 content types, $17 traceparents,
 --         $18 source times, $19 config versions, $20 bodies, $21 lanes
 --
--- The statement itself is the function of this name, in migrations/0003_searches.sql: planned once per connection.
+-- The statement itself is the function of this name, in migrations/0006_today.sql: planned once per connection.
 -- The rows hang on the cursor, never the other way round: see append.sql, whose fences these are. Each body is copied once on its
 -- way from the parameters to its page; the general statement copies it three times. Index: primary key.
 select id, claimed, generation, day, null::bigint as left_offset, null::integer as left_index, null::boolean as suppressed

@@ -3,9 +3,11 @@
 -- $9 in doubt, $10 process, $11 seconds since the attempt began, $12 event times in ms since 1970,
 -- $13 why the event is held, or null when it is tried again by itself, $14 lanes.
 -- Only under the current delivery owner and epoch, checked on the locked row: a stale process's failure is ignored and
--- missing from the answer. An event that is done already needs no retry.
+-- missing from the answer. And only on the server that the delivery was taken from: an event that a failover lost is stored anew,
+-- perhaps under another day, and a retry of the lost one would be in its way. An event that is done already needs no retry.
 with locked as materialized (
-    select d.cursor, d.epoch, d.owner, d.workflow from oncebox.delivery as d where d.cursor = any($1) order by d.cursor for update
+    select d.cursor, d.epoch, d.owner, d.workflow, d.timeline
+      from oncebox.delivery as d where d.cursor = any($1) order by d.cursor for update
 )
 insert into oncebox.retry
        (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
@@ -20,6 +22,7 @@ select f.cursor, f.record_offset, f.event_index, f.generation, f.day, locked.wor
        as f (cursor, record_offset, event_index, generation, day, epoch, counted, delay, in_doubt, ago, event_at,
              held, lane)
   join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $10
+   and locked.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
  where not exists (
        select 1 from oncebox.done as d
         where d.cursor = f.cursor and d.record_offset = f.record_offset

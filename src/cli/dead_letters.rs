@@ -69,11 +69,12 @@ pub fn run(verb: Verb) -> Result<(), Failure> {
 
 async fn print_list(list: &List) -> Result<(), Failure> {
     let loaded = load(&list.config)?;
-    if let Some(id) = &list.workflow {
-        super::workflow(&loaded, id)?;
-    }
     let database = Database::new(&loaded.config.postgres)?;
     let letters = dead_letter::list(&database, list.workflow.as_deref(), list.limit).await?;
+    // What a removed workflow left can be listed too; a name that nobody ever had is a mistake.
+    if let Some(id) = list.workflow.as_ref().filter(|_| letters.is_empty()) {
+        super::workflow(&loaded, id)?;
+    }
     if list.json {
         println!("{}", serde_json::to_string_pretty(&letters)?);
         return Ok(());

@@ -10,7 +10,7 @@ use crate::config::problem::each_once;
 use crate::config::{Loaded, shape};
 use crate::explain::changes::{self, Change, Planned, Running, Weight};
 use crate::outbox::migrate::{self, Fit};
-use crate::outbox::{Database, gauges, workflow};
+use crate::outbox::{Database, cursor, gauges, workflow};
 
 #[derive(Debug, clap::Args)]
 pub struct Validate {
@@ -88,7 +88,8 @@ async fn running(database: &Database) -> anyhow::Result<Vec<Running>> {
         let undelivered = gauges::read(database, &id).await.context("counting undelivered events")?.waiting;
         let document =
             serde_json::from_str(&document).with_context(|| format!("the stored configuration of `{id}`"))?;
-        running.push(Running { id, document, undelivered });
+        let clusters = cursor::clusters(database, &id).await.context("reading cursors")?;
+        running.push(Running { id, document, undelivered, clusters });
     }
     Ok(running)
 }
@@ -96,7 +97,7 @@ async fn running(database: &Database) -> anyhow::Result<Vec<Running>> {
 fn planned(loaded: &Loaded) -> anyhow::Result<Vec<Planned>> {
     let plan = |workflow: &std::sync::Arc<crate::config::Workflow>| {
         let document = serde_json::from_str(&workflow.document).context("a workflow as it is stored")?;
-        Ok(Planned { id: workflow.id.to_string(), document })
+        Ok(Planned { id: workflow.id.to_string(), document, cluster: loaded.config.kafka.cluster.clone() })
     };
     loaded.config.workflows.iter().map(plan).collect()
 }
@@ -118,7 +119,10 @@ fn print(loaded: &Loaded, running: &[Running], changes: &[Change]) {
         };
         let place = match loaded.config.workflow(&change.workflow) {
             Some(planned) => {
-                let pointer = format!("/workflows/{}{}", planned.index, change.pointer);
+                let pointer = match change.pointer.as_str() {
+                    changes::CLUSTER => changes::CLUSTER.to_owned(),
+                    own => format!("/workflows/{}{own}", planned.index),
+                };
                 format!("{}: ", loaded.tree.nearest(&pointer).place)
             }
             // It stands nowhere any more.

@@ -135,7 +135,7 @@ impl Resolver<'_> {
     }
 
     /// The id of a cursor that is made now. One that was made before has the one it was made with.
-    fn new_cursor(&self, topic: &Topic, partition: i32) -> CursorId {
+    pub(super) fn new_cursor(&self, topic: &Topic, partition: i32) -> CursorId {
         CursorId::of(&self.workflow.id, self.cluster, &topic.id, partition)
     }
 
@@ -189,15 +189,13 @@ impl Resolver<'_> {
         };
         // A topic that a regex matches later is read from its beginning.
         let start_from = if seen_others { StartFrom::Earliest } else { source.start_from };
-        let marked = self.marked_before(name, topic)?;
-        let mut starts = Vec::new();
-        for partition in &topic.partitions {
-            let start = match marked.get(partition) {
-                Some(offset) => *offset,
-                None => self.start_offset(name, *partition, start_from)?,
-            };
-            starts.push((*partition, start));
-        }
+        self.tell_of_other_clusters(name).await?;
+        let marked = self.marked_before(name, topic).await?;
+        let start = |partition: &i32| match marked.get(partition) {
+            Some(offset) => Ok((*partition, *offset)),
+            None => self.start_offset(name, *partition, start_from).map(|offset| (*partition, offset)),
+        };
+        let starts = topic.partitions.iter().map(start).collect::<Result<Vec<(i32, i64)>, Error>>()?;
         info!(workflow = %self.workflow.id, topic = name, partitions = starts.len(), ?start_from, "first start");
         self.add(name, topic, starts).await
     }
@@ -229,7 +227,7 @@ impl Resolver<'_> {
         Ok(Log { low, high })
     }
 
-    async fn add(&self, name: &str, topic: &Topic, starts: impl IntoIterator<Item = (i32, i64)>) -> Result<(), Error> {
+    pub(super) async fn add(&self, name: &str, topic: &Topic, starts: Vec<(i32, i64)>) -> Result<(), Error> {
         let start = |(partition, offset)| Start { id: self.new_cursor(topic, partition), partition, offset };
         let starts: Vec<Start> = starts.into_iter().map(start).collect();
         let name = TopicName {
@@ -265,9 +263,9 @@ impl Resolver<'_> {
         self.add(name, topic, starts).await
     }
 
-    async fn note(&self, cursor: CursorId, lost: Option<(i64, i64)>, reason: GapReason) -> Result<(), Error> {
+    pub(super) async fn note(&self, id: CursorId, lost: Option<(i64, i64)>, reason: GapReason) -> Result<(), Error> {
         let action = gap::action(self.workflow.source.on_offset_loss);
-        gap::record(self.database, cursor, lost, reason, action).await.map_err(Error::Outbox)
+        gap::record(self.database, id, lost, reason, action).await.map_err(Error::Outbox)
     }
 
     /// Whether the stored offset is still in the log; if not, moves it as the policy says, or halts.

@@ -13,11 +13,14 @@ use super::assignment::{Error, Resolver};
 use super::marks::{self, Mark};
 use super::native::Topic;
 use crate::event::CursorId;
-use crate::outbox::cursor::Known;
+use crate::outbox::cursor::{self, Known};
 use crate::outbox::direct;
+use crate::outbox::gap::GapReason;
 use crate::outbox::offsets;
 
 const ASK_KAFKA: Duration = Duration::from_secs(5);
+/// How many events one step of a switch moves: a second's work for Postgres, and more than one record can make.
+const AT_ONCE: i64 = 20_000;
 
 impl Resolver<'_> {
     /// Brings the copies of assigned cursors up to date, and has each read the way that the workflow asks for.
@@ -32,7 +35,7 @@ impl Resolver<'_> {
         if self.workflow.delivery.is_direct() {
             for known in outbox {
                 info!(workflow = %self.workflow.id, topic = name, partition = known.partition, "reading on without the outbox");
-                direct::enter(self.database, known.id).await.map_err(Error::Outbox)?;
+                while !direct::enter(self.database, known.id, AT_ONCE).await.map_err(Error::Outbox)? {}
             }
         } else if !direct.is_empty() {
             info!(workflow = %self.workflow.id, topic = name, partitions = direct.len(), "reading on through the outbox");
@@ -68,18 +71,25 @@ impl Resolver<'_> {
     }
 
     /// Where partitions of a topic stand that no cursor is known of, because the database is new: what Kafka has then counts.
-    pub(super) fn marked_before(&self, name: &str, topic: &Topic) -> Result<HashMap<i32, i64>, Error> {
+    /// Where that was marked in another topic of this name, the topic is one that was created again, as a whole.
+    pub(super) async fn marked_before(&self, name: &str, topic: &Topic) -> Result<HashMap<i32, i64>, Error> {
         if !self.workflow.delivery.is_direct() {
             return Ok(HashMap::new());
         }
-        let mut starts = HashMap::new();
-        for (partition, mark) in self.marks(name, topic.partitions.iter().copied())? {
-            if mark.topic_id == topic.id {
-                starts.insert(partition, mark.offset);
+        let found = self.marks(name, topic.partitions.iter().copied())?;
+        let (own, gone): (HashMap<i32, Mark>, HashMap<i32, Mark>) =
+            found.into_iter().partition(|(_, mark)| mark.topic_id == topic.id);
+        let mut starts: HashMap<i32, i64> = own.into_iter().map(|(partition, mark)| (partition, mark.offset)).collect();
+        if gone.is_empty() {
+            return Ok(starts);
+        }
+        self.note_gone(name, gone).await?;
+        for partition in &topic.partitions {
+            if starts.contains_key(partition) {
                 continue;
             }
-            let start = offsets::after_loss(self.workflow.source.on_offset_loss, self.log(name, partition)?);
-            let Some(start) = start else {
+            let log = self.log(name, *partition)?;
+            let Some(start) = offsets::after_loss(self.workflow.source.on_offset_loss, log) else {
                 return Err(Error::Halt(format!(
                     "topic `{name}` is another than the one whose offsets are marked in Kafka; `oncebox offsets set {} \
                      --to earliest` reads it from its beginning",
@@ -87,9 +97,39 @@ impl Resolver<'_> {
                 )));
             };
             warn!(workflow = %self.workflow.id, topic = name, partition, start, "the topic was deleted and created again");
-            starts.insert(partition, start);
+            starts.insert(*partition, start);
         }
         Ok(starts)
+    }
+
+    /// A gap is on record at the cursor of the topic that is gone. This database has never known it, so it is made: from
+    /// then on all is as if it had been known, also for whoever looks again after a halt, or after an end half way.
+    async fn note_gone(&self, name: &str, marks: HashMap<i32, Mark>) -> Result<(), Error> {
+        let mut left_at: HashMap<String, Vec<(i32, i64)>> = HashMap::new();
+        for (partition, mark) in marks {
+            left_at.entry(mark.topic_id).or_default().push((partition, mark.offset));
+        }
+        for (id, starts) in left_at {
+            let gone = Topic { id, partitions: starts.iter().map(|(partition, _)| *partition).collect() };
+            self.add(name, &gone, starts).await?;
+            for partition in &gone.partitions {
+                self.note(self.new_cursor(&gone, *partition), None, GapReason::TopicRecreated).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cursors are of a cluster, by its name: under another name a workflow starts as if it had never read anything. Perhaps
+    /// nobody meant that.
+    pub(super) async fn tell_of_other_clusters(&self, name: &str) -> Result<(), Error> {
+        let clusters = cursor::clusters(self.database, &self.workflow.id).await.map_err(Error::Outbox)?;
+        if !clusters.is_empty() && !clusters.iter().any(|known| known.as_str() == &**self.cluster) {
+            warn!(
+                workflow = %self.workflow.id, topic = name, cluster = %self.cluster, before = clusters.join(", "),
+                "this workflow's cursors are all of clusters of other names (kafka.cluster): none of them counts here"
+            );
+        }
+        Ok(())
     }
 
     fn marks(&self, name: &str, partitions: impl Iterator<Item = i32>) -> Result<HashMap<i32, Mark>, Error> {

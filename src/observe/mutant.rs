@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 19] = [
+const IN_SQL: [(&str, &str, &str); 23] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -52,6 +52,12 @@ const IN_SQL: [(&str, &str, &str); 19] = [
         "and mine.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
         "and mine.timeline is not null",
     ),
+    // Each claim writes down what the one before it has claimed, which is under way by then.
+    (
+        "marked-after-sending",
+        "set claimed_to = reach.upto\n      from reach\n     where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to = $3 and reach.upto > $3\n returning c.claimed_to",
+        "set claimed_to = $3\n      from reach\n     where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to <= $3\n returning reach.upto as claimed_to",
+    ),
     (
         "split-records-given-back",
         "set claimed_to = greatest(\n           least(c.claimed_to, $3),",
@@ -66,6 +72,21 @@ const IN_SQL: [(&str, &str, &str); 19] = [
         "spill-under-any-epoch",
         "join locked on locked.id = e.cursor and locked.owner_epoch = e.epoch",
         "join locked on locked.id = e.cursor",
+    ),
+    (
+        "failures-of-what-a-failover-lost",
+        "\n   and locked.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)\n where not exists",
+        "\n where not exists",
+    ),
+    (
+        "deaths-of-what-a-failover-lost",
+        " and d.owner = $10 and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)))",
+        " and d.owner = $10))",
+    ),
+    (
+        "ends-under-the-senders-day",
+        "\n               and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as held",
+        " as held",
     ),
     (
         "marks-of-any-era",

@@ -63,6 +63,8 @@ pub struct Retry {
     pub fence: i64,
     /// This attempt included.
     pub tries: Tries,
+    /// How long it had been due.
+    pub late: Duration,
     /// The lease of the attempt before ran out.
     pub expired: bool,
     /// Nobody knows what became of the attempt before.
@@ -156,11 +158,12 @@ pub async fn retries(
 
 fn retry(row: &Row, lease_until: Instant) -> Retry {
     let count = |name: &str| u32::try_from(row.get::<_, i32>(name)).unwrap_or(u32::MAX);
-    let age = row.get::<_, f64>("age").max(0.0);
+    let seconds = |name: &str| Duration::from_secs_f64(row.get::<_, f64>(name).max(0.0));
     Retry {
         event: event(row, CursorId(row.get("cursor"))),
         fence: row.get("fence"),
-        tries: Tries { sends: count("sends"), counted: count("counted"), age: Duration::from_secs_f64(age) },
+        tries: Tries { sends: count("sends"), counted: count("counted"), age: seconds("age") },
+        late: seconds("late"),
         expired: row.get("expired"),
         in_doubt: row.get("in_doubt"),
         lease_until,

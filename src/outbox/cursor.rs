@@ -102,6 +102,13 @@ pub async fn any(database: &Database, workflow: &str, cluster: &str) -> Result<b
     Ok(rows.first().is_some_and(|row| row.get("found")))
 }
 
+/// The clusters that the workflow has cursors of, by their names.
+pub async fn clusters(database: &Database, workflow: &str) -> Result<Vec<String>, Error> {
+    let file = include_str!("../../sql/admin/cursor_clusters.sql");
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    Ok(rows.iter().map(|row| row.get("cluster")).collect())
+}
+
 pub async fn take(database: &Database, ids: &[CursorId], process: ProcessId) -> Result<Vec<Taken>, Error> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let file = include_str!("../../sql/ingest/take_cursors.sql");

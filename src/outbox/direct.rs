@@ -101,10 +101,11 @@ async fn switch_back(client: &mut Client, schema: &Schema, cursors: &[i64]) -> R
     transaction.commit().await.map_err(failed(leave))
 }
 
-/// Has a cursor read without the outbox from now on. What it still has to deliver goes on in retry.
-pub async fn enter(database: &Database, cursor: CursorId) -> Result<(), Error> {
+/// Has a cursor read without the outbox from now on, or gets nearer to that: what it still has to deliver goes on in retry,
+/// `at_once` of it in one transaction. Answers whether it is done.
+pub async fn enter(database: &Database, cursor: CursorId, at_once: i64) -> Result<bool, Error> {
     let mut client = database.get(Purpose::Admin).await?;
-    match tokio::time::timeout(STATEMENT_LIMIT, switch(&mut client, &database.schema, cursor)).await {
+    match tokio::time::timeout(STATEMENT_LIMIT, switch(&mut client, &database.schema, cursor, at_once)).await {
         Ok(switched) => switched,
         Err(_) => {
             drop(Object::take(client));
@@ -113,20 +114,23 @@ pub async fn enter(database: &Database, cursor: CursorId) -> Result<(), Error> {
     }
 }
 
-async fn switch(client: &mut Client, schema: &Schema, cursor: CursorId) -> Result<(), Error> {
+async fn switch(client: &mut Client, schema: &Schema, cursor: CursorId, at_once: i64) -> Result<bool, Error> {
     let seize = include_str!("../../sql/direct/seize.sql");
     let rescue = include_str!("../../sql/relay/rescue.sql");
     let enter = include_str!("../../sql/direct/enter.sql");
     let failed = |file| move |source| Error::statement(file, source);
     let transaction = client.transaction().await.map_err(failed(seize))?;
     let rows = transaction.query_typed(&schema.text(seize), &[int8(&cursor.0)]).await.map_err(failed(seize))?;
-    let Some(row) = rows.first() else { return Ok(()) };
+    let Some(row) = rows.first() else { return Ok(true) };
     let (workflow, epoch): (String, i64) = (row.get("workflow"), row.get("epoch"));
     let (settled_to, claimed_to): (i64, i64) = (row.get("settled_to"), row.get("claimed_to"));
     let parameters = [int8(&cursor.0), text(&workflow), int8(&settled_to), int8(&claimed_to), int8(&epoch)];
     transaction.query_typed(&schema.text(rescue), &parameters).await.map_err(failed(rescue))?;
-    transaction.query_typed(&schema.text(enter), &[int8(&cursor.0)]).await.map_err(failed(enter))?;
-    transaction.commit().await.map_err(failed(enter))
+    let parameters = [int8(&cursor.0), int8(&at_once)];
+    let rows = transaction.query_typed(&schema.text(enter), &parameters).await.map_err(failed(enter))?;
+    let is_last = rows.first().is_none_or(|row| row.get("is_last"));
+    transaction.commit().await.map_err(failed(enter))?;
+    Ok(is_last)
 }
 
 /// Forgets what nothing will read again. Answers how many.

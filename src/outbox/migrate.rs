@@ -3,14 +3,16 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 4;
+pub const BINARY_VERSION: i32 = 6;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 4] = [
+const MIGRATIONS: [(i32, &str); 6] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
     (4, include_str!("../../sql/migrations/0004_fleet.sql")),
+    (5, include_str!("../../sql/migrations/0005_plans.sql")),
+    (6, include_str!("../../sql/migrations/0006_today.sql")),
 ];
 
 /// How a schema and this binary fit.

@@ -66,26 +66,30 @@ async fn completed_first(
     batch: &[&Completion],
 ) -> Result<Vec<(Place, Settled)>, Error> {
     match completed_new(database, process, batch).await {
+        Ok(true) => Ok(batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect()),
+        Ok(false) => completed_again(database, process, batch).await,
         Err(error) if error.is_conflict() => completed_again(database, process, batch).await,
-        other => other,
+        Err(error) => Err(error),
     }
 }
 
-/// As if none of them was written down before; otherwise it is an error, and nothing is.
-async fn completed_new(
-    database: &Database,
-    process: ProcessId,
-    batch: &[&Completion],
-) -> Result<Vec<(Place, Settled)>, Error> {
+/// As if all of them were sent under deliveries that are still held, and none was written down before; otherwise nothing is.
+async fn completed_new(database: &Database, process: ProcessId, batch: &[&Completion]) -> Result<bool, Error> {
     let places = Places::of(batch.iter().map(|c| &c.event));
     let (statuses, bytes) = statuses_and_bytes(batch);
-    let mut sums: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
-    for (cursor, bytes) in places.cursors.iter().zip(&bytes) {
-        let sum = sums.entry(*cursor).or_default();
-        *sum = (sum.0 + 1, sum.1 + i64::from(*bytes));
+    let mut sums: BTreeMap<i64, Sum> = BTreeMap::new();
+    for (completion, bytes) in batch.iter().zip(&bytes) {
+        let epoch = completion.right.fence();
+        let sum = sums.entry(completion.event.place.cursor.0).or_insert(Sum { epoch, events: 0, bytes: 0 });
+        if sum.epoch != epoch {
+            return Ok(false);
+        }
+        sum.events += 1;
+        sum.bytes += i64::from(*bytes);
     }
     let cursors: Vec<i64> = sums.keys().copied().collect();
-    let (events, sizes): (Vec<i64>, Vec<i64>) = sums.into_values().unzip();
+    let column = |of: fn(&Sum) -> i64| sums.values().map(of).collect::<Vec<i64>>();
+    let (events, sizes, epochs) = (column(|sum| sum.events), column(|sum| sum.bytes), column(|sum| sum.epoch));
     let parameters = [
         int8s(&places.cursors),
         int8s(&places.offsets),
@@ -98,14 +102,21 @@ async fn completed_new(
         int8s(&cursors),
         int8s(&events),
         int8s(&sizes),
+        int8s(&epochs),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/settle_new.sql"), &parameters).await?;
-    let held: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get("cursor"), row.get("epoch"))).collect();
-    let in_time = |c: &&&Completion| held.contains(&(c.event.place.cursor.0, c.right.fence()));
-    Ok(batch.iter().map(|c| (c.event.place, Settled::of(true, in_time(&c)))).collect())
+    Ok(!rows.is_empty())
 }
 
-/// Some may have been written down before: by an earlier try, by another process, as something else.
+/// What a batch has of one cursor.
+struct Sum {
+    epoch: i64,
+    events: i64,
+    bytes: i64,
+}
+
+/// Some may have been written down before: by an earlier try, by another process, as something else. Or their deliveries are
+/// lost.
 async fn completed_again(
     database: &Database,
     process: ProcessId,
@@ -119,7 +130,6 @@ async fn completed_again(
         int8s(&places.offsets),
         int4s(&places.indexes),
         int4s(&places.generations),
-        dates(&places.days),
         int4s(&statuses),
         int4s(&bytes),
         uuid(&process),
@@ -179,13 +189,8 @@ pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<(), Err
 /// Removes what a take-over has stored of events that a late answer has ended: nobody else does where it is held.
 pub async fn clear_done(database: &Database, late: &[EventRef]) -> Result<(), Error> {
     let places = Places::of(late.iter());
-    let parameters = [
-        int8s(&places.cursors),
-        int8s(&places.offsets),
-        int4s(&places.indexes),
-        int4s(&places.generations),
-        dates(&places.days),
-    ];
+    let parameters =
+        [int8s(&places.cursors), int8s(&places.offsets), int4s(&places.indexes), int4s(&places.generations)];
     database.query(Purpose::Settle, include_str!("../../sql/relay/clear_done.sql"), &parameters).await?;
     Ok(())
 }

@@ -87,7 +87,7 @@ pub(super) struct Dispatcher {
     /// The last claim of retries failed: until Postgres answers again no slot is kept for one.
     pub claims_fail: bool,
     pub next_look_at: Instant,
-    next_beat_at: Instant,
+    pub next_beat_at: Instant,
     pub looking: bool,
 
     pub messages: UnboundedSender<Message>,
@@ -244,7 +244,12 @@ impl Dispatcher {
         // Without a slot for them nothing can be claimed: one that comes free wakes the loop, and so does the claim under way.
         let may_claim = self.may_send() && self.reserved == 0 && (self.claims_fail || self.slots_for_retries() > 0);
         let wake = if may_claim { self.next_beat_at.min(self.next_retry_at) } else { self.next_beat_at };
-        self.rate.next_at().filter(|_| self.may_send()).map_or(wake, |next| wake.min(next))
+        if !self.may_send() {
+            return wake;
+        }
+        let now = Instant::now();
+        let claims = self.windows.values().filter_map(Window::next_claim).filter(|at| *at > now);
+        claims.chain(self.rate.next_at()).fold(wake, Instant::min)
     }
 
     /// Often enough that a lease always outlasts an attempt that starts now.

@@ -114,12 +114,17 @@ impl Dispatcher {
         match committed.right {
             Right::Direct { epoch } => {
                 self.storing -= 1;
-                self.passed(committed.place, epoch, committed.is_written);
+                self.passed(committed.place, epoch, committed.is_ours);
             }
             Right::Range { epoch } => {
                 let window = self.windows.get_mut(&committed.place.cursor).filter(|window| window.epoch == epoch);
                 if let Some(window) = window {
                     window.settle(committed.place);
+                    let now = Instant::now();
+                    let is_lost = !committed.is_ours && !crate::mutant!("lost-rights-are-not-noticed");
+                    if is_lost && window.doubt(now) {
+                        self.next_beat_at = now;
+                    }
                     if let Some(lane) = committed.lane.filter(|_| keeps_order) {
                         self.lane_changed(committed.place.cursor, lane, committed.lane_is);
                     }

@@ -16,6 +16,9 @@ use crate::outbox::delivery::{self, Delivery, Failover, Found, Kept, Progress, T
 use crate::outbox::handoff::Desk;
 use crate::outbox::workflow;
 
+/// Before leases are extended again when that failed.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 impl Dispatcher {
     /// Takes deliveries that are free (those of partitions this process reads, and those that nobody comes for), and
     /// finds events that wait without anybody having said so.
@@ -149,7 +152,10 @@ impl Dispatcher {
 
     pub(super) fn extended(&mut self, asked: &[Progress], kept: Option<Vec<Kept>>, lease_until: Instant) {
         // No answer: the leases run on as they are, and nothing starts that they would not outlast.
-        let Some(kept) = kept else { return };
+        let Some(kept) = kept else {
+            self.next_beat_at = self.next_beat_at.min(Instant::now() + ASK_AGAIN);
+            return;
+        };
         for Progress { cursor, epoch, .. } in asked {
             // Given back and taken anew meanwhile: the answer is about the one before.
             let Some(window) = self.windows.get_mut(cursor).filter(|window| window.epoch == *epoch) else { continue };

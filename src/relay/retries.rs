@@ -144,12 +144,13 @@ impl Dispatcher {
     }
 
     fn try_again(&mut self, retry: Retry) {
-        let Retry { event, fence, tries, in_doubt, lease_until, .. } = retry;
+        let Retry { event, fence, tries, late, in_doubt, lease_until, .. } = retry;
         // Its last attempt is over and only not written down yet, with Postgres slow or away: that outcome decides.
         if self.retries.contains_key(&event.place) {
             return;
         }
         self.retries.insert(event.place, fence);
+        self.metrics.queue_stage.observe(late.as_secs_f64());
         let job = Job { event, right: Right::Retry { fence }, tries };
         // Checked on our own clock: a process that was stopped meanwhile gives the event back, if it is still its own. It was
         // not sent, so that neither a request nor an attempt is counted.

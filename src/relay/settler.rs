@@ -32,8 +32,9 @@ pub struct Committed {
     pub right: Right,
     /// How long until the event is due again, if it is.
     pub due_in: Option<Duration>,
-    /// Whether anything was: not when another process holds it by now.
-    pub is_written: bool,
+    /// Whether the right that it was sent under was seen to stand: else another process has it by now, or the database failed
+    /// over.
+    pub is_ours: bool,
     pub lane: Option<Lane>,
     /// What that means for the lane.
     pub lane_is: LaneIs,
@@ -136,7 +137,7 @@ impl Desk {
                     place,
                     right: item.completion.right,
                     due_in: None,
-                    is_written: true,
+                    is_ours: settled.get(&place) == Some(&Settled::Recorded),
                     lane: item.completion.event.lane,
                     lane_is: LaneIs::Free,
                 };
@@ -215,15 +216,15 @@ impl Desk {
             until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
         for (failure, reply) in batch {
             let place = failure.event.place;
-            let is_written = written.contains(&place);
-            if !is_written {
+            let is_ours = written.contains(&place);
+            if !is_ours {
                 self.metrics.of(&failure.workflow).fenced_writes.inc();
                 warn!(workflow = %failure.workflow, event = %place, "fenced: a failure came after its lease was lost");
             }
-            let due_in = failure.next.due_in().filter(|_| is_written);
+            let due_in = failure.next.due_in().filter(|_| is_ours);
             let lane = failure.event.lane;
             let lane_is = LaneIs::Stored;
-            let _ = reply.send(Committed { place, right: failure.right, due_in, is_written, lane, lane_is });
+            let _ = reply.send(Committed { place, right: failure.right, due_in, is_ours, lane, lane_is });
         }
     }
 
@@ -237,9 +238,9 @@ impl Desk {
                 .await;
         for (behind, reply) in events.into_iter().zip(replies) {
             let (place, lane) = (behind.event.place, behind.event.lane);
-            let is_written = written.contains(&place);
+            let is_ours = written.contains(&place);
             let right = Right::Range { epoch: behind.epoch };
-            let _ = reply.send(Committed { place, right, due_in: None, is_written, lane, lane_is: LaneIs::Behind });
+            let _ = reply.send(Committed { place, right, due_in: None, is_ours, lane, lane_is: LaneIs::Behind });
         }
     }
 
@@ -260,9 +261,9 @@ impl Desk {
             Parked::AlreadyDone => {}
             Parked::Fenced => metrics.fenced_writes.inc(),
         }
-        let is_written = parked != Parked::Fenced;
-        let lane_is = if death.blocks || !is_written { LaneIs::Stored } else { LaneIs::Free };
-        Committed { place, right: death.right, due_in: None, is_written, lane: death.event.lane, lane_is }
+        let is_ours = parked != Parked::Fenced;
+        let lane_is = if death.blocks || !is_ours { LaneIs::Stored } else { LaneIs::Free };
+        Committed { place, right: death.right, due_in: None, is_ours, lane: death.event.lane, lane_is }
     }
 }
 

@@ -49,7 +49,7 @@ impl Desk {
         for (spill, reply) in spills.into_iter().zip(replies) {
             let place = spill.event.place;
             let metrics = self.metrics.of(&spill.workflow);
-            let is_written = stored.contains_key(&place);
+            let is_ours = stored.contains_key(&place);
             match stored.get(&place) {
                 Some(stored) => metrics.spilled.inc_by(u64::from(stored.fresh)),
                 None => {
@@ -59,15 +59,15 @@ impl Desk {
             }
             let right = Right::Direct { epoch: spill.epoch };
             let due_in = match spill.end {
-                SpillEnd::Waits(next) => next.due_in().filter(|_| is_written),
+                SpillEnd::Waits(next) => next.due_in().filter(|_| is_ours),
                 SpillEnd::Dies { reason, .. } => {
-                    if is_written {
+                    if is_ours {
                         self.end(spill, reason).await;
                     }
                     None
                 }
             };
-            let _ = reply.send(Committed { place, right, due_in, is_written, lane: None, lane_is: LaneIs::Free });
+            let _ = reply.send(Committed { place, right, due_in, is_ours, lane: None, lane_is: LaneIs::Free });
         }
     }
 
@@ -106,8 +106,8 @@ impl Desk {
                 None => metrics.fenced_writes.inc(),
             }
             let right = Right::Direct { epoch: burial.epoch };
-            let (place, is_written) = (burial.place, fresh.is_some());
-            let _ = reply.send(Committed { place, right, due_in: None, is_written, lane: None, lane_is: LaneIs::Free });
+            let (place, is_ours) = (burial.place, fresh.is_some());
+            let _ = reply.send(Committed { place, right, due_in: None, is_ours, lane: None, lane_is: LaneIs::Free });
         }
     }
 }

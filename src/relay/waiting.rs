@@ -119,7 +119,7 @@ impl Dispatcher {
             Some(Claim::Astray) if window.goes_astray(Instant::now()) => self.release(cursor),
             Some(Claim::Astray) => {}
             // Asked again; if the claim was made without our knowing, it is found astray then.
-            None => {}
+            None => window.claims_later(Instant::now()),
         }
     }
 }

@@ -2,19 +2,22 @@
 //!
 //! Events start in offset order, so those never sent are always the end of the range and can be given back.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+mod turns;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::lanes::{Lanes, Next, Turn};
-use crate::event::{CursorId, Event, Lane, Place};
+use super::lanes::{Lanes, Turn};
+use crate::event::{CursorId, Event, Place};
 use crate::outbox::delivery::{Delivery, Progress};
 use crate::outbox::handoff::HandOff;
 
 /// A hand-off is in memory long before this.
 const ASTRAY_PATIENCE: Duration = Duration::from_secs(1);
-const ASTRAY_PAUSE: Duration = Duration::from_millis(100);
+/// Before a claim that failed, or found the range elsewhere, is asked again.
+const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Window {
     pub cursor: CursorId,
@@ -139,13 +142,31 @@ impl Window {
     /// A claim found the range elsewhere. That may be a hand-off still on its way; answers whether it is too long for
     /// that.
     pub fn goes_astray(&mut self, now: Instant) -> bool {
-        self.claim_after = now + ASTRAY_PAUSE;
+        self.claims_later(now);
         *self.astray_since.get_or_insert(now) + ASTRAY_PATIENCE <= now
     }
 
-    /// Whether waiting events can be asked for.
+    /// An outcome was not written as this process's own. Nothing starts until the lease has been extended, which shows whether there
+    /// is one; answers whether that was not known before.
+    pub fn doubt(&mut self, now: Instant) -> bool {
+        let is_news = self.lease_until > now;
+        self.lease_until = self.lease_until.min(now);
+        self.claims_later(now);
+        is_news
+    }
+
+    /// A Postgres that is away is not asked as fast as it can refuse.
+    pub fn claims_later(&mut self, now: Instant) {
+        self.claim_after = now + CLAIM_PAUSE;
+    }
+
+    /// From when on waiting events can be asked for, if there may be any.
+    pub fn next_claim(&self) -> Option<Instant> {
+        (self.may_wait && !self.claiming && !self.releasing).then_some(self.claim_after)
+    }
+
     pub fn may_claim(&self) -> bool {
-        self.may_wait && !self.claiming && !self.releasing && self.claim_after <= Instant::now()
+        self.next_claim().is_some_and(|at| at <= Instant::now())
     }
 
     pub fn has_queued(&self) -> bool {
@@ -178,57 +199,6 @@ impl Window {
     /// Events that are to be stored behind others of their lane.
     pub fn take_behind(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.behind)
-    }
-
-    /// A first attempt of the lane is over for good. Answers whether what is stored of the lane comes next.
-    pub fn lane_ended(&mut self, lane: Lane, now: Instant, may_start: bool) -> bool {
-        match self.lanes.ended(lane) {
-            Next::Starts(event) if self.releasing || !may_start => {
-                let behind = self.lanes.defer(event, now);
-                self.behind.extend(behind);
-                false
-            }
-            Next::Starts(event) => {
-                self.ready.push_back(event);
-                false
-            }
-            Next::Stored => true,
-            Next::Nothing => false,
-        }
-    }
-
-    /// Something of the lane was stored without this having been told.
-    pub fn learn_lane(&mut self, lane: Lane, now: Instant) {
-        self.behind.extend(self.lanes.learn(lane, now));
-    }
-
-    /// Events whose turn it is and that do not start now are stored, so that they do not seem to have been sent.
-    pub fn shelve(&mut self, now: Instant) {
-        for event in std::mem::take(&mut self.ready) {
-            let behind = self.lanes.defer(event, now);
-            self.behind.extend(behind);
-        }
-    }
-
-    /// Something of the lane is stored from now on.
-    pub fn lane_stored(&mut self, lane: Lane, now: Instant) {
-        self.behind.extend(self.lanes.stored(lane, now));
-    }
-
-    pub fn put_behind(&mut self, lane: Lane, now: Instant) {
-        self.lanes.put(lane, now);
-    }
-
-    pub fn stored_lanes(&self) -> impl Iterator<Item = Lane> + '_ {
-        self.lanes.stored_lanes()
-    }
-
-    pub fn waits_for_stored(&self, lane: Lane) -> bool {
-        self.lanes.waits_for_stored(lane)
-    }
-
-    pub fn looked_at(&mut self, asked: &[Lane], busy: &HashSet<Lane>, asked_at: Instant) {
-        self.lanes.looked_at(asked, busy, asked_at);
     }
 
     /// An event is done or in retry.

@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox::receiver::{Answer, Seen};
 
+use crate::support::gate::Gate;
 use crate::support::process::{Config, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
@@ -37,7 +38,9 @@ async fn dead(database: &TestDatabase, reason: &str) -> HashSet<String> {
 
 async fn everything_ends(database: &TestDatabase, sent: u32) {
     let done = "select count(*) from oncebox.done";
-    eventually("every event has ended", PATIENCE, async || {
+    // Many kills leave a long backlog to the last relay.
+    let patience = PATIENCE + Duration::from_millis(20) * sent;
+    eventually("every event has ended", patience, async || {
         (database.count(done).await == i64::from(sent)).then_some(())
     })
     .await;
@@ -191,4 +194,27 @@ async fn a_slow_claim_while_the_circuit_is_half_open_does_not_wait_for_itself() 
     everything_ends(&database, 20).await;
     assert_eq!(receiver.seen().len(), 20, "each once");
     drop(relay);
+}
+
+// The gate must go on while the test waits for a process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_that_is_away_is_not_asked_as_fast_as_it_can_refuse() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|_| Answer::After(Duration::from_millis(20), Box::new(Answer::Process))).await;
+    let mut config = config(&topic, &database, &receiver);
+    config.lease = "10s";
+    let (gate, through) = Gate::to_postgres().await;
+    let relay = Relay::start_in(&config, "", &[("DATABASE_URL", through.as_str())]);
+    topic.send_orders(0..500);
+    eventually("work is under way", PATIENCE, async || (receiver.applied() > 50).then_some(())).await;
+    let refused = || relay.log().matches("claiming waiting events failed").count();
+    let since = Instant::now();
+    gate.shut();
+    let times = eventually("claims fail", PATIENCE, async || Some(refused()).filter(|times| *times >= 10)).await;
+    let least = Duration::from_millis(100) * u32::try_from(times - 1).expect("few");
+    assert!(since.elapsed() >= least, "refused {times} times in {:?}", since.elapsed());
+    gate.open();
+    everything_ends(&database, 500).await;
+    assert!(requests(&receiver).values().all(|count| *count == 1), "one request each");
 }

@@ -183,9 +183,23 @@ fn a_workflow_overrides_a_default_in_another_spelling() {
 
 #[test]
 fn keys_of_later_work_warn_with_their_position() {
-    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, unique: {}}"));
+    let more = "schemaRegistry: {url: 'https://registry.example.com'}\ntracing: {otlp: 'https://otlp.example.com'}\n";
+    let yaml = workflow(more)
+        .replace("topics: [orders]", "topics: [orders], encoding: avro")
+        .replace("exactly-once}", "exactly-once, unique: {}}");
+    let (code, text) = validate(&yaml);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("unique: not supported yet") && text.contains("c.yaml:5:"), "{text}");
+    for (key, place) in [
+        ("this encoding", "c.yaml:3:"),
+        ("unique", "c.yaml:5:"),
+        ("schemaRegistry.url", "c.yaml:6:"),
+        ("tracing.otlp", "c.yaml:7:"),
+    ] {
+        let said = format!("{key}: not supported yet");
+        let line = text.lines().find(|line| line.contains(&said)).unwrap_or_else(|| panic!("{said}: {text}"));
+        assert!(line.contains(place), "{place}: {line}");
+    }
+    assert_eq!(text.matches("not supported yet").count(), 4, "{text}");
 }
 
 #[test]

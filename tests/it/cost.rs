@@ -6,6 +6,7 @@ use std::path::Path;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+use crate::fences::TIMELINE;
 use crate::support::TestDatabase;
 use crate::support::process::migrated;
 
@@ -41,34 +42,51 @@ async fn plan(database: &TestDatabase, file: &str, parameters: Parameters<'_>) -
     rows.iter().map(|row| row.get(0)).collect()
 }
 
+/// The plan that a connection would make and keep for a function now.
+async fn kept_plan(database: &TestDatabase, function: &str, arguments: &str) -> Vec<String> {
+    let found = database
+        .query(
+            "select p.prosrc, pg_get_function_identity_arguments(p.oid), p.proconfig
+               from pg_proc as p where p.pronamespace = $1::text::regnamespace and p.proname = $2",
+            &[&database.schema, &function],
+        )
+        .await;
+    let (source, types, settings): (String, String, Vec<String>) = (found[0].get(0), found[0].get(1), found[0].get(2));
+    let (_, body) = source.split_once("return query").expect("a query");
+    let body = body.trim_end().trim_end_matches("end").trim_end().trim_end_matches(';');
+    let settings: Vec<String> = settings.iter().map(|one| format!("set local {one};")).collect();
+    let prepared = format!("begin; {} prepare kept ({types}) as {body}", settings.join(" "));
+    database.client.batch_execute(&prepared).await.unwrap_or_else(|error| panic!("{function}: {error:?}"));
+    let plan = database.client.simple_query(&format!("explain execute kept({arguments})")).await.expect("a plan");
+    database.client.batch_execute("rollback; deallocate kept").await.expect("it is forgotten");
+    let line = |message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    plan.into_iter().filter_map(line).collect()
+}
+
+const CLAIM: &str = "'w1', gen_random_uuid(), 4, 64, true, null";
+
 /// Every statement that looks for work, while tables are as they are now.
 async fn assert_indexed(database: &TestDatabase, tables: &str) {
-    let process = Uuid::new_v4();
     let none: Option<Vec<i64>> = None;
     let cursors = (&none as &(dyn ToSql + Sync), Type::INT8_ARRAY);
     let workflow = (&"w1" as &(dyn ToSql + Sync), Type::TEXT);
     let number = |n: &'static i64| (n as &(dyn ToSql + Sync), Type::INT8);
     let plans = [
+        ("claim_retries", kept_plan(database, "claim_retries", CLAIM).await),
+        ("open_lanes", kept_plan(database, "open_lanes", "'{1}', '{1}', '{7}', gen_random_uuid()").await),
         (
-            "relay/claim_retries.sql",
-            plan(
+            "settle_retried",
+            kept_plan(
                 database,
-                "relay/claim_retries.sql",
-                &[
-                    workflow.clone(),
-                    (&process, Type::UUID),
-                    (&4.0_f64, Type::FLOAT8),
-                    number(&64),
-                    (&true, Type::BOOL),
-                    cursors.clone(),
-                ],
+                "settle_retried",
+                "'{1}', '{1}', '{0}', '{0}', '{2026-01-01}', '{1}', '{200}', '{1}', '{1}', '{1}'",
             )
             .await,
         ),
-        (
-            "relay/end_in_doubt.sql",
-            plan(database, "relay/end_in_doubt.sql", &[workflow.clone(), number(&64), (&false, Type::BOOL)]).await,
-        ),
+        ("end_in_doubt", kept_plan(database, "end_in_doubt", "'w1', 64, false").await),
         ("relay/next_due.sql", plan(database, "relay/next_due.sql", &[workflow.clone(), cursors]).await),
         (
             "relay/claim_waiting.sql",
@@ -137,8 +155,8 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
              insert into oncebox.cursor (id, workflow, cluster, topic, topic_id, partition, start_offset, next_offset, claimed_to,
                                          owner, owner_epoch, delivery_epoch)
              values (1, 'w', 'c', 't', 'i', 0, 0, 0, 0, '{process}', 7, 7);
-             insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to)
-             values (1, 'w', '{process}', 7, now() + interval '1 hour', 0)"
+             insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to, timeline)
+             values (1, 'w', '{process}', 7, now() + interval '1 hour', 0, {TIMELINE})"
         ))
         .await;
     // Pages that a checkpoint has seen are written whole once; the first batch is for that.
@@ -171,7 +189,7 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
             &database,
             &format!(
                 "select * from oncebox.settle_new({cursors}, {offsets}, {zeros}, {zeros}, {days}, {statuses}, {sizes}, '{process}',
-                     array[1]::bigint[], array[{events}]::bigint[], array[{events} * {body}]::bigint[])",
+                     array[1]::bigint[], array[{events}]::bigint[], array[{events} * {body}]::bigint[], array[7]::bigint[])",
                 cursors = all("1::bigint"),
                 offsets = all("n::bigint"),
                 zeros = all("0"),
@@ -196,27 +214,22 @@ async fn a_backlog_that_is_not_due_is_not_passed_through() {
     fill(&database).await;
     database.execute("analyze oncebox.retry").await;
     let workflow = (&"w1" as &(dyn ToSql + Sync), Type::TEXT);
-    let (process, none): (Uuid, Option<Vec<i64>>) = (Uuid::new_v4(), None);
     let limit = (&64_i64 as &(dyn ToSql + Sync), Type::INT8);
-    let claim = [
-        workflow.clone(),
-        (&process, Type::UUID),
-        (&4.0_f64, Type::FLOAT8),
-        limit.clone(),
-        (&true, Type::BOOL),
-        (&none, Type::INT8_ARRAY),
-    ];
-    let (held, ended) = ([workflow.clone(), limit.clone()], [workflow.clone(), limit.clone(), (&false, Type::BOOL)]);
+    let held = [workflow.clone(), limit.clone()];
     let recent = [workflow.clone(), (&600.0_f64, Type::FLOAT8), limit];
-    let searches: [(&str, Parameters<'_>, &str); 5] = [
-        ("relay/claim_retries.sql", &claim, "(due <= $"),
+    let searches: [(&str, Parameters<'_>, &str); 3] = [
         ("relay/hold_in_doubt.sql", &held, "(due <= $"),
-        ("relay/end_in_doubt.sql", &ended, "(due <= $"),
         ("observe/workflow_gauges.sql", &[workflow], "(due <= $"),
         ("relay/recent_dead_letters.sql", &recent, "(created_at > $"),
     ];
+    let mut plans = Vec::new();
+    for (function, arguments) in [("claim_retries", CLAIM), ("end_in_doubt", "'w1', 64, false")] {
+        plans.push((function, kept_plan(&database, function, arguments).await, "(due <= $"));
+    }
     for (file, parameters, bound) in searches {
-        let plan = plan(&database, file, parameters).await;
+        plans.push((file, plan(&database, file, parameters).await, bound));
+    }
+    for (file, plan, bound) in plans {
         let is_bound = plan.iter().any(|line| line.contains("Index Cond:") && line.contains(bound));
         assert!(is_bound, "{file} passes through all that waits:\n{}", plan.join("\n"));
     }

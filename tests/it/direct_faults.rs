@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use oncebox::event::CursorId;
+use oncebox::outbox::direct;
 use oncebox::receiver::Answer;
 
 use crate::direct::{all_applied, all_marked, config, order, rows};
 use crate::support::gate::Gate;
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 /// For how long a server is away at least: `ONCEBOX_OUTAGE` in seconds, for those who have the patience.
 fn outage() -> Duration {
@@ -28,9 +30,10 @@ async fn an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing() {
         false => Answer::Process,
     })
     .await;
+    let (concurrency, failures) = (16, 10);
     let mut config = config(&topic, &database, &receiver);
     config.circuit = "{failures: 10, openFor: 700ms}";
-    config.delivery.push_str("\n      concurrency: 16");
+    config.delivery.push_str(&format!("\n      concurrency: {concurrency}"));
     let relay = Relay::start(&config);
     topic.send_orders(0..100);
     all_applied(&receiver, 100).await;
@@ -45,8 +48,15 @@ async fn an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing() {
     })
     .await;
     let spilled = rows(&database, "spilled").await;
-    // Those in flight, and those that it took to find out; no probe.
-    assert!((1..16 + 10).contains(&spilled), "{spilled} spilled");
+    // The last failure that it takes opens the circuit while every other slot may have a request under way, which fails too. A
+    // probe is not stored, and nothing else starts.
+    let most = failures + concurrency - 1;
+    assert!(
+        (1..=most).contains(&spilled),
+        "{spilled} spilled: more than the {failures} failures that open the circuit and the {} requests that can be under \
+         way besides the last of them",
+        concurrency - 1
+    );
     assert_eq!(relay.metric("oncebox_spilled_total", "workflow=\"orders\"").await, Some(spilled as f64));
     let counted = "select coalesce(max(counted), 0)::bigint from oncebox.retry where sends > 3";
     assert!(database.count(counted).await <= 2, "probes do not count");
@@ -67,13 +77,7 @@ async fn with_postgres_away_successes_go_on_and_failures_are_stored_when_it_is_b
         _ => Answer::Process,
     })
     .await;
-    let url = url::Url::parse(&services().database_url).expect("a URL");
-    let upstream = (url.host_str().unwrap_or("127.0.0.1"), url.port().unwrap_or(5432));
-    let upstream = tokio::net::lookup_host(upstream).await.expect("an address").next().expect("an address");
-    let gate = Gate::to(upstream).await;
-    let mut through = url.clone();
-    through.set_host(Some("127.0.0.1")).expect("a host");
-    through.set_port(Some(gate.address.port())).expect("a port");
+    let (gate, through) = Gate::to_postgres().await;
     let config = config(&topic, &database, &receiver);
     let relay = Relay::start_in(&config, "", &[("DATABASE_URL", through.as_str())]);
     topic.send_orders(0..100);
@@ -148,6 +152,36 @@ async fn a_kill_after_a_failure_is_stored_loses_nothing() {
 #[tokio::test]
 async fn a_kill_before_a_refused_direct_event_is_parked_loses_nothing() {
     survives_kills_at("park.before").await;
+}
+
+/// A backlog of a million is not moved in one transaction, and a process that dies between two of them leaves nothing behind.
+#[tokio::test]
+async fn a_switch_that_ends_half_way_loses_and_repeats_nothing() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::start().await;
+    let mut config = config(&topic, &database, &receiver);
+    (config.guarantee, config.extra) = ("exactly-once", "paused: true".to_owned());
+    let mut relay = Relay::start(&config);
+    topic.send_orders(0..100);
+    eventually("all is stored", PATIENCE, async || (rows(&database, "outbox").await == 100).then_some(())).await;
+    assert_eq!(relay.stop().await, Some(0));
+    let cursor = CursorId(database.count("select id from oncebox.cursor").await);
+    for moved in [40, 80] {
+        assert!(!direct::enter(&database.opened(), cursor, 40).await.expect("a step"), "there is more to move");
+        assert_eq!(rows(&database, "retry").await, moved);
+    }
+    // Whoever still reads through the outbox goes on with what is left.
+    config.extra.clear();
+    let mut relay = Relay::start(&config);
+    all_applied(&receiver, 100).await;
+    assert_eq!(relay.stop().await, Some(0));
+    config.guarantee = "idempotent-keys";
+    let _relay = Relay::start(&config);
+    topic.send_orders(100..120);
+    all_applied(&receiver, 120).await;
+    all_marked(&topic, &database, 1, 120).await;
+    assert_eq!(receiver.seen().len(), 120, "each once");
+    assert_eq!(rows(&database, "spilled").await, 0);
 }
 
 #[tokio::test]

@@ -63,15 +63,28 @@ workflows:
   - id: orders
     source: {topics: [orders]}
     endpoint: {url: "https://erp.example.com/events"}
-    delivery: {guarantee: exactly-once, onInDoubt: hold}
+    delivery: {guarantee: exactly-once, unique: {}}
 "#;
-    // What `validate` warns about is what `explain` marks: when the behaviour is built, both go.
-    let warned = both(&run(&["validate"], &Files::new(yaml).config())).contains("not supported yet");
+    // What `validate` warns about is what `explain` marks. When `unique` is built, another key takes its place here.
+    let files = Files::new(yaml);
+    let validated = both(&run(&["validate"], &files.config()));
+    assert!(validated.contains("unique: not supported yet"), "{validated}");
     let said = explained(yaml, "orders");
-    assert_eq!(warned, !said["notSupportedYet"].as_array().unwrap().is_empty(), "{said}");
-    assert_eq!(failure(&said, "answer-lost")["inThisBuild"], json!(!warned), "{said}");
-    assert_eq!(said["inDoubt"]["inThisBuild"], json!(!warned));
-    assert_eq!(failure(&said, "connection-refused")["inThisBuild"], json!(true), "not touched by onInDoubt");
+    let lacking = said["notSupportedYet"].as_array().unwrap();
+    assert_eq!(lacking.len(), 1, "{said}");
+    assert_eq!(lacking[0]["message"], "unique: not supported yet");
+    assert_eq!(failure(&said, "source-repeats")["inThisBuild"], json!(false), "{said}");
+    let windows = said["windows"].as_array().unwrap();
+    let unbuilt = windows.iter().filter(|window| window["inThisBuild"] == json!(false)).map(|window| &window["name"]);
+    assert_eq!(unbuilt.collect::<Vec<_>>(), [&json!("unique.period")], "{said}");
+    assert_eq!(failure(&said, "answer-lost")["inThisBuild"], json!(true), "not touched by unique");
+    let text = out(&run(&["explain", "orders"], &files.config()));
+    assert!(text.contains("\n† not in this build yet"), "{text}");
+    assert!(text.matches('†').count() >= 3, "the window and the failure are marked too: {text}");
+
+    let built = explained(&yaml.replace(", unique: {}", ""), "orders");
+    assert_eq!(built["notSupportedYet"], json!([]), "{built}");
+    assert_eq!(failure(&built, "source-repeats")["inThisBuild"], json!(true), "{built}");
 }
 
 #[test]

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use oncebox::event::{CursorId, Event, Lane, Place, ProcessId, Reason, SourcePosition};
+use oncebox::event::{CursorId, Event, Place, ProcessId, Reason, SourcePosition};
 use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{AttemptRecord, EventRef, Right};
 use oncebox::outbox::direct::{self, Mark, Reached};
 use oncebox::outbox::failure::{self, Failure, Next};
-use oncebox::outbox::lane::{self, Behind};
 use oncebox::outbox::park::{self, Death, Parked};
 use oncebox::outbox::settle::{self, Completion, Settled};
 use oncebox::outbox::spill::{self, Spill, SpillEnd};
@@ -15,13 +14,15 @@ use oncebox::outbox::spill::{self, Spill, SpillEnd};
 use crate::support::TestDatabase;
 use crate::support::process::migrated;
 
-const FENCE: i64 = 7;
+pub const FENCE: i64 = 7;
+/// Of the server that is asked.
+pub const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)";
 
 pub struct Case {
     pub test: TestDatabase,
     pub database: Database,
-    process: ProcessId,
-    event: EventRef,
+    pub process: ProcessId,
+    pub event: EventRef,
 }
 
 /// One stored event whose delivery `process` holds under epoch 7; with a leased retry of fence 7, if asked for.
@@ -34,8 +35,8 @@ pub async fn case(retry: bool) -> Case {
          insert into oncebox.cursor (id, workflow, cluster, topic, topic_id, partition, start_offset, next_offset, claimed_to,
                                      delivery_epoch)
          values (1, 'w', 'c', 't', 'i', 0, 0, 1, 1, {FENCE});
-         insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to)
-         values (1, 'w', '{process}', {FENCE}, clock_timestamp() + interval '1 hour', 0);
+         insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to, timeline)
+         values (1, 'w', '{process}', {FENCE}, clock_timestamp() + interval '1 hour', 0, {TIMELINE});
          insert into oncebox.outbox (cursor, record_offset, event_index, generation, day, key, event_type, content_type,
                                      source_at, created_at, config_version, body)
          values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', 0, now(), 1, 'x')"
@@ -68,7 +69,7 @@ impl Case {
         }
     }
 
-    async fn fail(&self, right: Right) -> usize {
+    pub async fn fail(&self, right: Right) -> usize {
         let failure = Failure {
             event: self.event.clone(),
             workflow: "w".into(),
@@ -81,7 +82,7 @@ impl Case {
         failure::failed(&self.database, self.process, &[failure]).await.expect("it runs").len()
     }
 
-    async fn park(&self, right: Right) -> Parked {
+    pub async fn park(&self, right: Right) -> Parked {
         let death = Death {
             event: self.event.clone(),
             workflow: "w".into(),
@@ -94,7 +95,7 @@ impl Case {
         park::park(&self.database, self.process, &death).await.expect("it runs")
     }
 
-    async fn complete(&self, right: Right) -> Settled {
+    pub async fn complete(&self, right: Right) -> Settled {
         let completion = Completion { event: self.event.clone(), right, sends: 2, status: Some(200) };
         let settled = settle::completed(&self.database, self.process, &[completion]).await.expect("it runs");
         settled[&self.event.place]
@@ -129,24 +130,6 @@ async fn nobody_parks_an_event_under_a_lost_right() {
     assert_eq!(retried.test.count("select count(*) from oncebox.dead_letter").await, 0);
     assert_eq!(retried.park(Right::Retry { fence: FENCE }).await, Parked::Written);
     assert_eq!(retried.test.count("select count(*) from oncebox.retry").await, 0);
-}
-
-#[tokio::test]
-async fn an_event_that_a_failover_lost_is_not_ended_without_its_dead_letter() {
-    let case = case(false).await;
-    // The server that took over has the delivery and not the event, which is read again later.
-    case.test.execute("delete from oncebox.outbox").await;
-    assert_ne!(case.park(Right::Range { epoch: FENCE }).await, Parked::Written);
-    assert_eq!(case.test.count("select count(*) from oncebox.done").await, 0, "an end without a dead letter is a loss");
-    case.test
-        .execute(
-            "insert into oncebox.outbox (cursor, record_offset, event_index, generation, day, key, event_type, content_type,
-                                     source_at, created_at, config_version, body)
-         values (1, 0, 0, 0, current_date, 'k', 't', 'text/plain', 0, now(), 1, 'x')",
-        )
-        .await;
-    assert_eq!(case.park(Right::Range { epoch: FENCE }).await, Parked::Written);
-    assert_eq!(case.test.count("select count(*) from oncebox.dead_letter").await, 1);
 }
 
 #[tokio::test]
@@ -185,28 +168,12 @@ async fn what_is_not_done_stays_when_late_answers_are_cleared() {
     assert_eq!(case.test.count("select count(*) from oncebox.retry").await, 1, "a failover may have lost its end");
 }
 
-#[tokio::test]
-async fn nothing_is_stored_behind_what_a_failover_may_have_lost() {
-    let case = case(false).await;
-    let event = EventRef { lane: Some(Lane(5)), ..case.event.clone() };
-    let put = async |epoch| {
-        let behind = Behind { event: event.clone(), epoch };
-        lane::put_behind(&case.database, case.process, &[behind]).await.expect("it runs").len()
-    };
-    case.test.execute("update oncebox.delivery set timeline = '00000000'").await;
-    assert_eq!(put(FENCE).await, 0, "the delivery was taken from another server");
-    let taken_here = "update oncebox.delivery set timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)";
-    case.test.execute(taken_here).await;
-    assert_eq!(put(FENCE - 1).await, 0, "under a lost right");
-    assert_eq!(put(FENCE).await, 1);
-}
-
 /// The same cursor, read without the outbox by `process` under epoch 7, at offset 1.
 async fn direct_case() -> Case {
     let case = case(false).await;
     let owned = format!(
         "update oncebox.cursor set direct = true, owner = '{}', owner_epoch = {FENCE},
-                timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
+                timeline = {TIMELINE}",
         case.process
     );
     case.test.execute(&owned).await;

@@ -218,7 +218,8 @@ async fn a_pause_stops_every_process_and_its_end_is_no_stampede() {
     ran(&["pause", "orders"], &relays[0]);
     let paused_at = Instant::now();
     both_pause(&relays).await;
-    println!("both knew after {:?}", paused_at.elapsed());
+    // Within a second; a machine that is busy with other tests gets some more.
+    assert!(paused_at.elapsed() < Duration::from_secs(4), "both knew after {:?}", paused_at.elapsed());
     for relay in &relays {
         eventually("none is under way", PATIENCE, async || {
             relay.metric("oncebox_in_flight", "orders").await.filter(|under_way| *under_way == 0.0)

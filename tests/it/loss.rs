@@ -8,7 +8,7 @@ use crate::support::process::{Config, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, embedded, eventually, kafka};
 
 /// From, to, reason and action of every gap, the first first.
-type Gaps = Vec<(i64, i64, String, String)>;
+pub type Gaps = Vec<(i64, i64, String, String)>;
 
 struct Case {
     topic: Topic,
@@ -67,18 +67,6 @@ impl Case {
         self.database.execute(&format!("update oncebox.delivery set settled_to = {offset}")).await;
     }
 
-    async fn halted(&self) -> String {
-        let asked = "select halted from oncebox.workflow where halted is not null";
-        let halted = async || self.database.query(asked, &[]).await.first().map(|row| row.get(0));
-        eventually("the workflow halts", PATIENCE, halted).await
-    }
-
-    async fn gaps(&self) -> Gaps {
-        let asked = "select from_offset, to_offset, reason, action from oncebox.gap order by at";
-        let rows = self.database.query(asked, &[]).await;
-        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
-    }
-
     /// Waits until the workflow has a cursor that starts here, and nothing but the new topic has.
     async fn starts_anew_at(&self, offset: i64) {
         let asked = format!("select count(*) from oncebox.cursor where start_offset = {offset} and owner is not null");
@@ -88,7 +76,21 @@ impl Case {
     }
 }
 
-fn gap(from: i64, to: i64, reason: &str, action: &str) -> (i64, i64, String, String) {
+/// Waits until the workflow halts; answers why it does.
+pub async fn halted(database: &TestDatabase) -> String {
+    let asked = "select halted from oncebox.workflow where halted is not null";
+    let halted = async || database.query(asked, &[]).await.first().map(|row| row.get(0));
+    eventually("the workflow halts", PATIENCE, halted).await
+}
+
+/// What is on record as lost, in the order it was noticed.
+pub async fn gaps(database: &TestDatabase) -> Gaps {
+    let asked = "select from_offset, to_offset, reason, action from oncebox.gap order by at";
+    let rows = database.query(asked, &[]).await;
+    rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
+}
+
+pub fn gap(from: i64, to: i64, reason: &str, action: &str) -> (i64, i64, String, String) {
     (from, to, reason.to_owned(), action.to_owned())
 }
 
@@ -103,7 +105,7 @@ async fn halts_again(case: &Case, relay: &Relay) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let again = async || (relay.log().matches("halted: reading stops").count() == 2).then_some(());
     eventually("it halts again", PATIENCE, again).await;
-    case.halted().await;
+    halted(&case.database).await;
 }
 
 #[tokio::test]
@@ -115,16 +117,16 @@ async fn retention_past_the_cursor_halts_and_an_operator_ends_the_halt() {
     case.topic.send_orders(10..40);
     case.delete_before(25).await;
     let relay = Relay::start(&case.config);
-    let reason = case.halted().await;
+    let reason = halted(&case.database).await;
     assert!(reason.contains("the stored offset 10") && reason.contains("25 to 40"), "{reason}");
     assert_eq!(case.receiver.applied(), 10, "nothing was skipped in silence");
     halts_again(&case, &relay).await;
     let lost = gap(10, 25, "retention", "halt");
-    assert_eq!(case.gaps().await, std::slice::from_ref(&lost), "the cause, once");
+    assert_eq!(gaps(&case.database).await, std::slice::from_ref(&lost), "the cause, once");
 
     set(&relay, "earliest");
     case.applied(25).await;
-    assert_eq!(case.gaps().await, [lost, gap(10, 25, "operator", "set")]);
+    assert_eq!(gaps(&case.database).await, [lost, gap(10, 25, "operator", "set")]);
 }
 
 #[tokio::test]
@@ -145,8 +147,8 @@ async fn every_partition_that_lost_records_is_on_record_before_the_one_halt() {
     send(&case.topic, 5..10);
     case.delete_before(8).await;
     let relay = Relay::start(&case.config);
-    case.halted().await;
-    assert_eq!(case.gaps().await, vec![gap(5, 8, "retention", "halt"); 3]);
+    halted(&case.database).await;
+    assert_eq!(gaps(&case.database).await, vec![gap(5, 8, "retention", "halt"); 3]);
     set(&relay, "earliest");
     case.applied(21).await;
 }
@@ -161,7 +163,7 @@ async fn retention_past_the_cursor_goes_on_at_the_earliest_with_a_gap_on_record(
     case.delete_before(25).await;
     let _relay = Relay::start(&case.config);
     case.applied(25).await;
-    assert_eq!(case.gaps().await, [gap(10, 25, "retention", "earliest")]);
+    assert_eq!(gaps(&case.database).await, [gap(10, 25, "retention", "earliest")]);
 }
 
 #[tokio::test]
@@ -173,8 +175,8 @@ async fn retention_past_the_cursor_goes_on_at_the_latest_with_a_gap_on_record() 
     case.topic.send_orders(10..40);
     case.delete_before(25).await;
     let _relay = Relay::start(&case.config);
-    let gaps = async || Some(case.gaps().await).filter(|gaps| !gaps.is_empty());
-    let gaps = eventually("the gap is on record", PATIENCE, gaps).await;
+    let noted = async || Some(gaps(&case.database).await).filter(|gaps| !gaps.is_empty());
+    let gaps = eventually("the gap is on record", PATIENCE, noted).await;
     assert_eq!(gaps, [gap(10, 40, "retention", "latest")], "what was still there is passed over too");
     case.topic.send_orders(40..45);
     case.applied(15).await;
@@ -186,14 +188,14 @@ async fn a_recreated_topic_halts(orders: u32) {
     let relay = Relay::start(&case.config);
     relay.ready().await;
     case.recreate(orders).await;
-    let reason = case.halted().await;
+    let reason = halted(&case.database).await;
     assert!(reason.contains("deleted and created again"), "{reason}");
     halts_again(&case, &relay).await;
     // Until the change is noticed, a longer log is read on as if it were the old one.
     let left_at = case.database.count("select next_offset from oncebox.cursor").await;
     assert!(left_at == 20 || left_at <= i64::from(orders), "{left_at}");
     let lost = [gap(left_at, left_at, "topic_recreated", "halt")];
-    assert_eq!(case.gaps().await, lost, "where the old one was left, once");
+    assert_eq!(gaps(&case.database).await, lost, "where the old one was left, once");
 
     set(&relay, "earliest");
     // Each record of the new topic has an event under the new topic's id.
@@ -203,7 +205,7 @@ async fn a_recreated_topic_halts(orders: u32) {
         (case.database.count(stored).await == i64::from(orders)).then_some(())
     })
     .await;
-    assert_eq!(case.gaps().await, lost);
+    assert_eq!(gaps(&case.database).await, lost);
 }
 
 #[tokio::test]
@@ -233,7 +235,7 @@ async fn a_topic_created_again_is_read_from_its_beginning_with_a_gap_on_record()
     case.starts_anew_at(0).await;
     let read = async || (case.receiver.lines().len() == 25).then_some(());
     eventually("all of the new topic is sent", PATIENCE, read).await;
-    assert_eq!(case.gaps().await, [gap(20, 20, "topic_recreated", "earliest")]);
+    assert_eq!(gaps(&case.database).await, [gap(20, 20, "topic_recreated", "earliest")]);
 }
 
 #[tokio::test]
@@ -248,7 +250,7 @@ async fn a_topic_created_again_is_read_from_its_end_with_a_gap_on_record() {
     case.topic.send_orders(2000..2003);
     let read = async || (case.receiver.lines().len() == 23).then_some(());
     eventually("what came after the start is sent", PATIENCE, read).await;
-    assert_eq!(case.gaps().await, [gap(20, 20, "topic_recreated", "latest")]);
+    assert_eq!(gaps(&case.database).await, [gap(20, 20, "topic_recreated", "latest")]);
 }
 
 #[tokio::test]
@@ -256,10 +258,10 @@ async fn a_cursor_beyond_the_end_halts_with_the_cause_on_record() {
     let case = stopped("halt", 20).await;
     case.read_past_the_end(50).await;
     let relay = Relay::start(&case.config);
-    let reason = case.halted().await;
+    let reason = halted(&case.database).await;
     assert!(reason.contains("the stored offset 50") && reason.contains("0 to 20"), "{reason}");
     halts_again(&case, &relay).await;
-    assert_eq!(case.gaps().await, [gap(50, 20, "beyond_end", "halt")]);
+    assert_eq!(gaps(&case.database).await, [gap(50, 20, "beyond_end", "halt")]);
 }
 
 #[tokio::test]
@@ -268,8 +270,8 @@ async fn a_cursor_beyond_the_end_goes_on_where_the_policy_says_with_a_gap_on_rec
         let case = stopped(policy, 20).await;
         case.read_past_the_end(50).await;
         let _relay = Relay::start(&case.config);
-        let gaps = async || Some(case.gaps().await).filter(|gaps| !gaps.is_empty());
-        let gaps = eventually("the gap is on record", PATIENCE, gaps).await;
+        let noted = async || Some(gaps(&case.database).await).filter(|gaps| !gaps.is_empty());
+        let gaps = eventually("the gap is on record", PATIENCE, noted).await;
         assert_eq!(gaps, [gap(50, to, "beyond_end", policy)]);
         case.topic.send_orders(20..25);
         case.applied(25).await;

@@ -1,15 +1,20 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
 mod against;
+mod answers;
 mod at_most_once;
 mod config;
+mod contract;
 mod cost;
 mod credentials;
 mod deduplication;
 mod direct;
+mod direct_bounds;
 mod direct_faults;
+mod direct_loss;
 mod doubt;
 mod explain;
+mod failover;
 mod fences;
 mod fleet;
 mod gap;
@@ -36,6 +41,7 @@ mod standing;
 mod start;
 mod start_from;
 mod support;
+mod switch;
 mod tls;
 mod tokens;
 mod walk;

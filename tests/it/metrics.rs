@@ -96,7 +96,7 @@ async fn counters_are_there_at_zero_from_the_start_and_count_what_they_say() {
         ("oncebox_dead_lettered_total", ",reason=\"rejected\"", 1.0),
         ("oncebox_delivery_latency_seconds_count", "", 3.0),
         ("oncebox_stage_seconds_count", ",stage=\"ingest\"", 4.0),
-        ("oncebox_stage_seconds_count", ",stage=\"queue\"", 4.0),
+        ("oncebox_stage_seconds_count", ",stage=\"queue\"", 5.0),
         ("oncebox_stage_seconds_count", ",stage=\"send\"", 5.0),
         ("oncebox_stage_seconds_count", ",stage=\"settle\"", 3.0),
     ];

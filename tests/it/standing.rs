@@ -123,6 +123,8 @@ async fn a_pause_and_an_open_circuit_that_overlap_count_once() {
     for (id, seconds) in [("within", 20), ("into", 20), ("apart", 30)] {
         let stopped =
             format!("select round(extract(epoch from stopped))::bigint from oncebox.workflow where id = '{id}'");
-        assert_eq!(database.count(&stopped).await, seconds, "{id}");
+        // The clock goes on while this test runs, and with it the end of what is paused still.
+        let counted = database.count(&stopped).await;
+        assert!((seconds - 5..=seconds).contains(&counted), "{id}: {counted} s, not {seconds}");
     }
 }

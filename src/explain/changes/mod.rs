@@ -3,6 +3,7 @@
 //!
 //! Both sides are compared as written, references unresolved: what a reference resolves to is not stored anywhere.
 
+mod cluster;
 mod document;
 mod others;
 mod rules;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+pub use cluster::CLUSTER;
 pub use document::Document;
 
 /// How much a change matters.
@@ -31,7 +33,7 @@ pub enum Weight {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub workflow: String,
-    /// The key within the workflow that changed; empty for a workflow that comes or goes.
+    /// The key within the workflow that changed, or `CLUSTER`; empty for a workflow that comes or goes.
     pub pointer: String,
     pub weight: Weight,
     pub message: String,
@@ -44,6 +46,8 @@ pub struct Running {
     pub document: Value,
     /// Events that are stored and not delivered.
     pub undelivered: i64,
+    /// The clusters that its cursors are of; none when it has read nothing.
+    pub clusters: Vec<String>,
 }
 
 /// A workflow that is to run.
@@ -51,6 +55,8 @@ pub struct Running {
 pub struct Planned {
     pub id: String,
     pub document: Value,
+    /// The configured name of the cluster; nothing when the brokers name it.
+    pub cluster: Option<String>,
 }
 
 /// Everything that changes, workflow by workflow: first those that are planned, in their order, then those that go.
@@ -75,6 +81,7 @@ pub fn compare(running: &[Running], planned: &[Planned]) -> Vec<Change> {
             changes.push(Change { pointer: "/formerId".to_owned(), ..whole(&plan.id, Weight::Change, message) });
         }
         let documents = (Document::new(&before.id, &before.document), Document::new(&plan.id, &plan.document));
+        changes.extend(cluster::compare(before, plan));
         changes.extend(rules::compare(&documents.0, &documents.1));
     }
     changes.extend(running.iter().filter(|run| !taken_over.contains(&run.id)).map(removed));

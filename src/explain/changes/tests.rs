@@ -25,10 +25,19 @@ fn with(pointer: &str, value: Value) -> Value {
     document
 }
 
+/// The workflow that runs, on the cluster `main`.
+fn running(document: Value, undelivered: i64) -> [Running; 1] {
+    [Running { id: "orders".to_owned(), document, undelivered, clusters: vec!["main".to_owned()] }]
+}
+
+/// The workflow that is to run, on a cluster that the brokers name.
+fn planned(id: &str, document: Value) -> [Planned; 1] {
+    [Planned { id: id.to_owned(), document, cluster: None }]
+}
+
 fn between(old: Value, new: Value) -> Vec<(String, Weight)> {
-    let running = [Running { id: "orders".to_owned(), document: old, undelivered: 0 }];
-    let planned = [Planned { id: "orders".to_owned(), document: new }];
-    compare(&running, &planned).into_iter().map(|change| (change.pointer, change.weight)).collect()
+    let changes = compare(&running(old, 0), &planned("orders", new));
+    changes.into_iter().map(|change| (change.pointer, change.weight)).collect()
 }
 
 #[test]
@@ -138,24 +147,52 @@ fn the_format_of_the_source_is_part_of_the_key() {
 
 #[test]
 fn a_workflow_may_go_only_when_nothing_of_it_is_left() {
-    let running = |undelivered| [Running { id: "orders".to_owned(), document: base(), undelivered }];
-    assert_eq!(compare(&running(0), &[])[0].weight, Weight::Change);
-    let left = &compare(&running(12), &[])[0];
+    assert_eq!(compare(&running(base(), 0), &[])[0].weight, Weight::Change);
+    let left = &compare(&running(base(), 12), &[])[0];
     assert_eq!(left.weight, Weight::Downgrade);
     assert!(left.message.contains("12 undelivered events"), "{}", left.message);
-    let added = compare(&[], &[Planned { id: "orders".to_owned(), document: base() }]);
+    let added = compare(&[], &planned("orders", base()));
     assert!(added[0].weight == Weight::Change && added[0].message.starts_with("new"), "{added:?}");
 }
 
 #[test]
 fn a_renamed_workflow_keeps_its_keys_and_is_not_a_removal() {
-    let running = [Running { id: "orders".to_owned(), document: base(), undelivered: 12 }];
+    let running = running(base(), 12);
     let mut renamed = with("/formerId", json!("orders"));
     renamed["id"] = json!("sales");
-    let changes = compare(&running, &[Planned { id: "sales".to_owned(), document: renamed.clone() }]);
+    let changes = compare(&running, &planned("sales", renamed.clone()));
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].weight == Weight::Change && changes[0].message.contains("takes over"), "{changes:?}");
     renamed["formerId"] = Value::Null;
-    let changes = compare(&running, &[Planned { id: "sales".to_owned(), document: renamed }]);
+    let changes = compare(&running, &planned("sales", renamed));
     assert!(changes.iter().any(|change| change.weight == Weight::Downgrade && change.workflow == "orders"));
+}
+
+#[test]
+fn another_name_of_the_cluster_is_a_downgrade_for_whoever_has_read_from_it() {
+    let plain = |guarantee: &str| {
+        json!({
+            "id": "orders", "source": {"topics": ["orders"]}, "endpoint": {"url": "${ERP_URL}"},
+            "delivery": {"guarantee": guarantee},
+        })
+    };
+    let named = |document: Value, cluster: &str| {
+        let [plan] = planned("orders", document.clone());
+        compare(&running(document, 0), &[Planned { cluster: Some(cluster.to_owned()), ..plan }])
+    };
+    assert_eq!(named(base(), "main"), [], "the name that it has");
+    for (document, means) in [
+        (plain("exactly-once"), "main → other; records are read again from `startFrom` under new keys"),
+        (plain("idempotent-keys"), "read from where Kafka has a mark, else again from `startFrom`, under new keys"),
+        (base(), "under new keys where those are Kafka coordinates"),
+    ] {
+        let changes = named(document, "other");
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!((changes[0].pointer.as_str(), changes[0].weight), (CLUSTER, Weight::Downgrade));
+        assert!(changes[0].message.ends_with(means), "{}", changes[0].message);
+    }
+    let fresh = running(base(), 0).map(|run| Running { clusters: Vec::new(), ..run });
+    let [plan] = planned("orders", base());
+    let plan = Planned { cluster: Some("other".to_owned()), ..plan };
+    assert_eq!(compare(&fresh, &[plan]), [], "nothing was read yet");
 }

@@ -94,3 +94,14 @@ fn a_release_gives_back_whole_records_that_were_never_sent() {
     assert!(window.is_spent());
     assert_eq!(window.progress().settled_to, 12);
 }
+
+#[test]
+fn nothing_starts_under_a_right_in_doubt_until_it_is_confirmed() {
+    let mut window = window();
+    let now = Instant::now();
+    assert!(window.doubt(now), "the first sign is news");
+    assert!(window.lease_until <= now && !window.may_claim());
+    assert!(!window.doubt(now), "the second is not");
+    window.lease_until = now + Duration::from_secs(1);
+    assert!(window.doubt(now), "since it was confirmed, it is again");
+}

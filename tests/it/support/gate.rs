@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::services;
+
 pub struct Gate {
     pub address: SocketAddr,
     open: watch::Sender<bool>,
@@ -33,6 +35,17 @@ impl Gate {
             }
         });
         Self { address, open }
+    }
+
+    /// The gate to Postgres, and the URL that leads through it.
+    pub async fn to_postgres() -> (Self, String) {
+        let mut url = url::Url::parse(&services().database_url).expect("a URL");
+        let upstream = (url.host_str().unwrap_or("127.0.0.1"), url.port().unwrap_or(5432));
+        let upstream = tokio::net::lookup_host(upstream).await.expect("an address").next().expect("an address");
+        let gate = Self::to(upstream).await;
+        url.set_host(Some("127.0.0.1")).expect("a host");
+        url.set_port(Some(gate.address.port())).expect("a port");
+        (gate, url.into())
     }
 
     pub fn shut(&self) {

@@ -3,6 +3,7 @@
 //! Services are shared by all tests; each test has its own schema, topic, group and receiver.
 
 pub mod attempt;
+pub mod cluster;
 pub mod embedded;
 pub mod files;
 pub mod gate;
