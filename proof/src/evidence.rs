@@ -128,6 +128,10 @@ pub struct Received {
     /// Nothing for a request without a signature.
     #[serde(default)]
     pub signature: Option<Signature>,
+    /// The request's line and its headers as they came, one on each line. Of those whose value is a secret, or has a field of its
+    /// own here, only the name. Evidence from before heads were kept has none.
+    #[serde(default)]
+    pub head: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

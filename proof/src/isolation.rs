@@ -1,5 +1,6 @@
 //! Isolation: a hundred workflows, and one endpoint among them that takes half a minute to answer. How much longer do the
-//! events of the others take? Both phases are in one run, twice, so that a busy machine is busy for both.
+//! events of the others take? Both phases are in one run, twice, so that a busy machine is busy for both. With `--stuck` that
+//! one workflow also has so many events that are due; what is stored stays, so that its phases come last.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,6 +36,9 @@ pub struct Flags {
     /// How long each of the four phases takes.
     #[arg(long, default_value_t = 40)]
     seconds: u64,
+    /// Events of the slow workflow that are due and wait.
+    #[arg(long, default_value_t = 0)]
+    stuck: i64,
     /// transactional-outbox or generated-keys.
     #[arg(long, default_value = OUTBOX)]
     mechanism: String,
@@ -165,15 +169,25 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let mut relay = Relay::start(&settings, "relay")?;
     let producer: ThreadedProducer<DefaultProducerContext> =
         ClientConfig::new().set("bootstrap.servers", &settings.brokers).set("linger.ms", "0").create()?;
-    // Phase 0 is for warming up; then quiet and slow in turn.
+    // Phase 0 is for warming up; then quiet and slow in turn, or one after the other.
+    let (quiet, slow) = if flags.stuck == 0 { ([1, 3], [2, 4]) } else { ([1, 2], [3, 4]) };
     for phase in 0..5_usize {
-        watch.is_slow.store(phase % 2 == 0 && phase > 0, Ordering::Relaxed);
+        let is_slow = slow.contains(&phase);
+        if flags.stuck > 0 && phase == slow[0] {
+            watch.is_slow.store(true, Ordering::Relaxed);
+            let stuck = postgres.client().await?.execute(include_str!("stuck.sql"), &[&SLOW, &flags.stuck]).await?;
+            println!("{:>5}s  {stuck} events of {SLOW} are due", watch.began.elapsed().as_secs());
+        }
+        watch.is_slow.store(is_slow, Ordering::Relaxed);
         let records = flags.rate * if phase == 0 { 20 } else { flags.seconds };
-        println!(
-            "{:>5}s  {}",
-            watch.began.elapsed().as_secs(),
-            ["warming up", "quiet", "slow", "quiet", "slow"][phase]
-        );
+        let name = if phase == 0 {
+            "warming up"
+        } else if is_slow {
+            "slow"
+        } else {
+            "quiet"
+        };
+        println!("{:>5}s  {name}", watch.began.elapsed().as_secs());
         let phase_began = Instant::now();
         for number in 0..records {
             let due = Duration::from_micros(number * 1_000_000 / flags.rate);
@@ -191,17 +205,18 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    let (quiet, slow) = (watch.percentiles([1, 3]), watch.percentiles([2, 4]));
+    let worst = watch.worst_ratio(slow, quiet);
+    let (quiet, slow) = (watch.percentiles(quiet), watch.percentiles(slow));
     let ratio = slow.2 / quiet.2;
     println!("              events   p50 ms   p99 ms");
     println!("all fine     {:>7}  {:>7.1}  {:>7.1}", quiet.0, quiet.1, quiet.2);
     println!("one in 30 s  {:>7}  {:>7.1}  {:>7.1}", slow.0, slow.1, slow.2);
     println!(
-        "isolation: workflows={} mechanism={} slow_requests={} p99_ratio={ratio:.2} worst_p90_ratio={:.2}",
+        "isolation: workflows={} mechanism={} stuck={} slow_requests={} p99_ratio={ratio:.2} worst_p90_ratio={worst:.2}",
         flags.workflows,
         flags.mechanism,
-        watch.slow_requests.load(Ordering::Relaxed),
-        watch.worst_ratio([2, 4], [1, 3])
+        flags.stuck,
+        watch.slow_requests.load(Ordering::Relaxed)
     );
     relay.kill();
     drop(kafka);

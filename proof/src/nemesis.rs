@@ -40,6 +40,8 @@ pub struct World {
     pub samples: Log,
     /// The standby has every commit before it is answered.
     pub synchronous: bool,
+    /// How many days the database is ahead: as many failovers came at midnight.
+    pub midnights: u32,
     /// Relays so far, for their names.
     pub started: u32,
     /// Those that ended without having been told to.
@@ -146,7 +148,11 @@ impl World {
                 self.partitions += 2;
                 topic::grow(&self.settings.brokers, &self.settings.topic, self.partitions).await?;
             }
-            Fault::Failover => self.fail_over(fault).await?,
+            Fault::Failover => {
+                // At midnight what is stored again is filed under another day than what was lost; else under the same.
+                self.midnights += u32::from(random.random_bool(0.5));
+                self.fail_over(fault).await?;
+            }
             Fault::Cut(link) => {
                 self.note(fault, &format!("{link:?}"), "once");
                 self.proxy(link).cut();
@@ -213,6 +219,7 @@ impl World {
         let query = "select (extract(epoch from pg_last_xact_replay_timestamp()) * 1000)::bigint";
         let lost_from = standby.client().await?.query_one(query, &[]).await?.get::<_, Option<i64>>(0).unwrap_or(0);
         standby.promote()?;
+        self.set_date(&standby).await?;
         self.postgres_proxy.redirect(local(standby.port));
         if !self.synchronous {
             self.failovers.push(Failover { lost_from, promoted: now() });
@@ -224,6 +231,16 @@ impl World {
         let data = self.settings.folder.join(format!("postgres-{}", self.primary.port));
         self.standby = Some(self.primary.standby(&data, self.replication.address.port())?);
         self.synchronise().await
+    }
+
+    /// Lets a server believe that it is so many days later, before anybody has written to it.
+    async fn set_date(&self, server: &Postgres) -> anyhow::Result<()> {
+        let days = self.midnights;
+        let today = format!(
+            "create or replace function oncebox.today() returns date language sql volatile as
+             $$ select timezone('utc', clock_timestamp())::date + {days} $$"
+        );
+        server.client().await?.batch_execute(&today).await.context("setting the date")
     }
 
     /// Nothing is broken any more.

@@ -76,6 +76,7 @@ fn disturbances() -> Vec<Fault> {
         Fault::Disturb(Postgres, Slow),
         Fault::Disturb(Postgres, SwallowAnswers),
         Fault::Disturb(Receiver, BlackHole),
+        Fault::Disturb(Receiver, Slow),
         Fault::Disturb(Receiver, SwallowAnswers),
     ]
 }
@@ -141,7 +142,7 @@ mod tests {
             count(Fault::RollingRestart) >= 3
                 && count(Fault::Reload) >= 3
                 && count(Fault::Failover) == 1
-                && steps.len() >= 60
+                && steps.len() == 67
         );
     }
 }

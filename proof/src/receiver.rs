@@ -98,7 +98,12 @@ impl Receiver {
     }
 }
 
+/// Headers whose values are secret or have a field of their own in the evidence, as those of `oncebox-` have.
+const UNTOLD: [&str; 3] = ["webhook-timestamp", "webhook-signature", "x-secret"];
+
 pub struct Request {
+    /// Method, path and version.
+    line: String,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -106,6 +111,20 @@ pub struct Request {
 impl Request {
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
+    }
+
+    /// The head as it came, for the evidence.
+    fn head(&self) -> String {
+        let mut text = self.line.clone();
+        for (name, value) in &self.headers {
+            text.push('\n');
+            text.push_str(name);
+            if !UNTOLD.contains(&name.as_str()) && !name.starts_with("oncebox-") {
+                text.push_str(": ");
+                text.push_str(value);
+            }
+        }
+        text
     }
 
     /// What the signature of this request is worth, if it has one. A stamp that cannot be read is one of 1970.
@@ -132,10 +151,11 @@ impl Request {
             }
         };
         let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
-        let headers: Vec<(String, String)> = head
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split_once(':'))
+        let mut lines = head.lines().filter(|line| !line.is_empty());
+        let line = lines.next().unwrap_or_default().to_owned();
+        // A line that is no header is kept as one without a value, so that it shows.
+        let headers: Vec<(String, String)> = lines
+            .map(|line| line.split_once(':').unwrap_or((line, "")))
             .map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()))
             .collect();
         let length: usize =
@@ -146,7 +166,7 @@ impl Request {
                 bail!("closed");
             }
         }
-        Ok(Self { headers, body })
+        Ok(Self { line, headers, body })
     }
 }
 
@@ -228,6 +248,7 @@ impl Shared {
             applied,
             plan: plan.name.to_owned(),
             signature: request.signature(&self.webhook),
+            head: Some(request.head()),
         });
         tokio::time::sleep(plan.wait).await;
         // What decides is the head of an answer; what follows may be cut by whoever has read enough.
@@ -251,7 +272,7 @@ mod tests {
         let headers =
             [("webhook-id", "key"), ("webhook-timestamp", &stamp.to_string()), ("webhook-signature", &signature)]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Request { headers: headers.to_vec(), body: body.to_vec() }.signature(&webhook)
+        Request { line: String::new(), headers: headers.to_vec(), body: body.to_vec() }.signature(&webhook)
     }
 
     #[test]
@@ -259,5 +280,13 @@ mod tests {
         assert!(signed(b"body", SECRET).unwrap().verified);
         assert!(!signed(b"other", SECRET).unwrap().verified);
         assert!(!signed(b"body", "whsec_YW5vdGhlci1zZWNyZXQtdGhhbi10aGF0LW9uZQ==").unwrap().verified);
+    }
+
+    #[test]
+    fn a_head_is_told_as_it_came_but_for_secrets() {
+        let headers = [("host", "a"), ("x-secret", "canary"), ("host", "b"), ("no header", "")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let request = Request { line: "POST / HTTP/1.1".to_owned(), headers: headers.to_vec(), body: Vec::new() };
+        assert_eq!(request.head(), "POST / HTTP/1.1\nhost: a\nx-secret\nhost: b\nno header: ");
     }
 }

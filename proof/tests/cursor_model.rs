@@ -59,13 +59,16 @@ struct Protocol {
     compares_offset: bool,
     /// And on the owner and epoch that the batch was read under.
     compares_epoch: bool,
+    /// Without this the rows are stored although the cursor did not move.
+    rows_hang_on_cursor: bool,
     /// After a commit without an answer the cursor is looked at; without this it is taken for made.
     resolves: bool,
     max_epoch: u8,
 }
 
 impl Protocol {
-    const WHOLE: Self = Self { compares_offset: true, compares_epoch: true, resolves: true, max_epoch: 4 };
+    const WHOLE: Self =
+        Self { compares_offset: true, compares_epoch: true, rows_hang_on_cursor: true, resolves: true, max_epoch: 4 };
 
     fn owns(database: &Database, process: usize, epoch: Option<u8>) -> bool {
         database.owner == Some(process) && Some(database.epoch) == epoch
@@ -74,12 +77,14 @@ impl Protocol {
     /// One statement: the rows hang on the cursor's move.
     fn append(&self, database: &mut Database, process: usize, epoch: u8, (from, to): (u8, u8)) -> bool {
         let owns = Self::owns(database, process, Some(epoch));
-        if (self.compares_epoch && !owns) || (self.compares_offset && database.next != from) {
-            return false;
+        let moves = (owns || !self.compares_epoch) && (database.next == from || !self.compares_offset);
+        if moves || !self.rows_hang_on_cursor {
+            (from..to).for_each(|record| database.stored[usize::from(record)] += 1);
         }
-        (from..to).for_each(|record| database.stored[usize::from(record)] += 1);
-        database.next = if self.compares_offset { to } else { database.next.max(to) };
-        true
+        if moves {
+            database.next = if self.compares_offset { to } else { database.next.max(to) };
+        }
+        moves
     }
 }
 
@@ -247,6 +252,12 @@ fn without_comparing_the_epoch_a_stale_process_moves_the_cursor_under_its_owner(
 fn without_comparing_offset_and_epoch_a_stale_process_writes_a_second_time() {
     let protocol = Protocol { compares_offset: false, compares_epoch: false, ..Protocol::WHOLE };
     assert!(breaks(protocol, "no record is stored twice"));
+}
+
+#[test]
+fn rows_that_do_not_hang_on_the_cursor_are_stored_past_it() {
+    let protocol = Protocol { rows_hang_on_cursor: false, ..Protocol::WHOLE };
+    assert!(breaks(protocol, "nothing is stored past the cursor"));
 }
 
 #[test]

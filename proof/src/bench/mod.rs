@@ -2,13 +2,14 @@
 //! round after round, and compared within a round: a busy machine is busy for both.
 //!
 //! Files in reading order: `stand` (where), `subject` (what), `meter` (how), `bare` and `insert` (what it is compared with),
-//! `throughput`, `latency`, `growth`, `scale` (what is asked), `report` and `plot` (what is said).
+//! `throughput`, `latency`, `growth`, `scale`, `peers` (what is asked), `report` and `plot` (what is said).
 
 pub mod bare;
 mod growth;
 mod insert;
 mod latency;
 mod meter;
+mod peers;
 mod plot;
 mod report;
 mod scale;
@@ -39,6 +40,11 @@ pub struct Flags {
     /// The binary under test.
     #[arg(long, default_value = "target/release/oncebox")]
     binary: PathBuf,
+    /// A relay of others to compare with, and its configuration.
+    #[arg(long, default_value = "target/peers/connect")]
+    peer: PathBuf,
+    #[arg(long, default_value = "proof/peers/connect.yaml")]
+    peer_config: PathBuf,
     /// Where Kafka's jars are.
     #[arg(long, default_value = "target/dev/kafka/lib")]
     jars: PathBuf,
@@ -94,6 +100,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     }
     if wants("growth") {
         results.growth = growth::run(&stand, flags).await?;
+    }
+    if flags.only.iter().any(|one| one == "peers") {
+        results.peers = peers::run(&stand, flags).await?;
     }
     if wants("memory") {
         results.peak_rss_mib = scale::memory(&stand, flags).await?;

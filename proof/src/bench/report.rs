@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::growth::Growth;
 use super::latency::Latency;
 use super::meter::{Window, median};
+use super::peers::Peers;
 use super::plot;
 use super::scale::Scale;
 use super::throughput::{Throughput, ratio};
@@ -18,6 +19,7 @@ pub struct Results {
     pub latency: Vec<Latency>,
     pub scale: Vec<Scale>,
     pub growth: Growth,
+    pub peers: Peers,
     pub peak_rss_mib: f64,
 }
 
@@ -55,6 +57,7 @@ impl Results {
             ("commit_to_write_p99_ms", self.latency("outbox", 1_000, |l| l.queue_p99_ms), 2.0, false),
             ("reshape_over_passthrough", t.ratio("outbox reshape", "outbox", rate), 0.75, true),
             ("peak_rss_mib", self.peak_rss_mib, 512.0, false),
+            ("peer_ratio", self.peers.ratio(), 1.5, true),
         ]
     }
 
@@ -73,7 +76,6 @@ impl Results {
             }
             all.insert(name.to_owned(), if is_known { json!((value * 1000.0).round() / 1000.0) } else { Value::Null });
         }
-        all.insert("peer_ratio".to_owned(), Value::Null);
         std::fs::write(
             folder.join("results.json"),
             serde_json::to_vec_pretty(&json!({"figures": all, "measured": self}))?,

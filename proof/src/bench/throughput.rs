@@ -11,7 +11,7 @@ use super::subject::Subject;
 use super::{Flags, insert};
 
 /// What is seen before measuring begins: connections are open, caches are warm.
-const WARM: u64 = 30_000;
+pub const WARM: u64 = 30_000;
 
 /// The kinds in the order they are measured, each round.
 const KINDS: [(&str, bool, bool, bool); 8] = [
@@ -29,7 +29,9 @@ const KINDS: [(&str, bool, bool, bool); 8] = [
 #[derive(Debug, Default, Serialize)]
 pub struct Throughput {
     pub rounds: BTreeMap<&'static str, Vec<Window>>,
+    /// On a machine that is as busy as it is under the relay: the bare client posts beside it.
     pub insert_us: Vec<f64>,
+    pub insert_idle_us: Vec<f64>,
 }
 
 impl Throughput {
@@ -61,13 +63,19 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Throughput> {
             println!("round {round}  {}", line(kind, &window));
             all.rounds.entry(kind).or_default().push(window);
         }
+        all.insert_idle_us.push(insert::cpu_per_row(stand, flags.window()).await?);
+        let beside = client(stand, flags)?;
         all.insert_us.push(insert::cpu_per_row(stand, flags.window()).await?);
-        println!("round {round}  a bare insert takes Postgres {:.1} us a row", all.insert_us[round]);
+        drop(beside);
+        println!(
+            "round {round}  a bare insert takes Postgres {:.1} us a row beside the bare client, {:.1} us on an idle machine",
+            all.insert_us[round], all.insert_idle_us[round]
+        );
     }
     Ok(all)
 }
 
-fn line(kind: &str, w: &Window) -> String {
+pub fn line(kind: &str, w: &Window) -> String {
     format!(
         "{kind:<22} {:>8.0}/s  sender {:>5.1} us  postgres {:>5.1} us  receiver {:>5.1} us  WAL {:>5.0} B of {:>4.0}  statements {:>5.2}/1000  selects {}",
         w.per_second,
@@ -98,11 +106,15 @@ async fn first_request(stand: &Stand, flags: &Flags) -> anyhow::Result<()> {
 
 async fn bare(stand: &Stand, flags: &Flags) -> anyhow::Result<Window> {
     stand.settle().await?;
+    let client = client(stand, flags)?;
+    meter::measure(stand, &[client.pid()], WARM, flags.window()).await
+}
+
+fn client(stand: &Stand, flags: &Flags) -> anyhow::Result<Process> {
     let client = Command::new(std::env::current_exe()?)
         .args(["bare", "--to", &stand.receiver_address(), "--connections", &flags.concurrency.to_string(), "--request"])
         .arg(stand.folder.join("request"))
         .stdout(Stdio::null())
         .spawn()?;
-    let client = Process(client);
-    meter::measure(stand, &[client.pid()], WARM, flags.window()).await
+    Ok(Process(client))
 }

@@ -33,6 +33,34 @@ pub fn check(case: &Case, report: &mut Report) {
     }
     report.figures.insert("at_most_once_again_after_lost_commits", again as f64);
     ends(case, &flows, &requests, report);
+    doubts(case, &requests, report);
+}
+
+/// Whether requests under way can be lost by a fault: it ends or stops a relay, or comes between it and Postgres or the receiver.
+fn loses_attempts(fault: &str) -> bool {
+    matches!(fault, "killrelay" | "pauserelay" | "killbackend" | "crashpostgres" | "failover")
+        || fault.ends_with("-postgres")
+        || fault.ends_with("-receiver")
+        || fault.starts_with("receiver-")
+}
+
+/// AMO-2: no more is in doubt than can have been under way when something broke, twice the concurrency each time. Where the
+/// receiver itself did not answer in full no fault is needed; it loses some of its answers all the time.
+fn doubts(case: &Case, requests: &HashMap<&str, Vec<&Received>>, report: &mut Report) {
+    let faults = case.faults.iter().filter(|fault| fault.phase != "end" && loses_attempts(&fault.fault)).count();
+    let is_answered = |request: &Received| case.answered.get(&request.seq).is_some_and(|answer| answer.whole);
+    for flow in case.meta.workflows.iter().filter(|flow| flow.guarantee == AT_MOST_ONCE) {
+        let letters = case.rows("dead_letter").iter().filter(|row| row["workflow"] == flow.id);
+        let keys = letters.filter(|row| row["reason"] == "in_doubt").map(|row| row["key"].as_str().unwrap_or_default());
+        let lost = keys
+            .filter(|key| requests.get(key).is_none_or(|requests| requests.iter().all(|request| is_answered(request))))
+            .count();
+        let most = faults * 2 * flow.concurrency as usize;
+        report.expect("AMO-2", lost <= most, || {
+            format!("{} has {lost} in doubt that the receiver answered or never saw, and {faults} faults", flow.id)
+        });
+        report.figures.insert("at_most_once_in_doubt_by_faults", lost as f64);
+    }
 }
 
 /// AMO-2: completed, or dead as rejected, in doubt, or never sent.

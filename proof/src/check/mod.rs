@@ -6,6 +6,7 @@
 mod at_most_once;
 mod delivery;
 mod direct;
+mod headers;
 mod ingest;
 mod order;
 mod outcome;
@@ -13,6 +14,7 @@ pub mod reference;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -28,9 +30,9 @@ use crate::evidence::{
 };
 
 /// Every invariant that is checked, in the report's order.
-const IDS: [&str; 30] = [
+const IDS: [&str; 33] = [
     "K0", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "D10",
-    "ALO-1", "ALO-2", "ALO-3", "AMO-1", "AMO-2", "IDK-1", "O1", "O2", "L1", "RB1", "S1", "S2",
+    "ALO-1", "ALO-2", "ALO-3", "AMO-1", "AMO-2", "IDK-1", "O1", "O2", "O3", "L1", "L3", "RB1", "S1", "S2", "S3",
 ];
 
 /// Who an event is, in the database.
@@ -191,10 +193,12 @@ fn judge(case: &Case) -> Report {
     ingest::check(case, &mut report);
     delivery::check(case, &mut report);
     signature::check(case, &mut report);
+    headers::check(case, &mut report);
     at_most_once::check(case, &mut report);
     direct::check(case, &mut report);
     order::check(case, &mut report);
     outcome::check(case, &mut report);
+    waits::check(case, &mut report);
     report
 }
 

@@ -7,7 +7,6 @@ use crate::evidence::{AT_MOST_ONCE, Received, signing_secret};
 
 const REFUSALS: [u16; 5] = [400, 413, 414, 415, 422];
 const DRAIN_LIMIT: i64 = 120_000;
-const LONGEST_WAIT: i64 = 60_000;
 /// Twice what a relay with both workflows at full load was seen to use.
 const MOST_RSS_KIB: u64 = 400 << 10;
 const MOST_FILES: usize = 400;
@@ -18,7 +17,6 @@ pub fn check(case: &Case, report: &mut Report) {
     letters(case, report);
     effects(case, &answers, report);
     liveness(case, report);
-    waits(case, report);
     bounds(case, report);
     repeats(case, &answers, report);
 }
@@ -127,24 +125,6 @@ fn liveness(case: &Case, report: &mut Report) {
     for (table, rows) in &case.tables {
         let found = rows.iter().any(|row| tells(&row.to_string()));
         report.expect("S2", !found, || format!("table {table} has a secret in it"));
-    }
-}
-
-/// L1: once all is healed, no retry is due for long and nobody takes it. What is never taken is not quiet in time.
-fn waits(case: &Case, report: &mut Report) {
-    let mut changed: HashMap<Place, i64> = HashMap::new();
-    for change in case.changes("retry") {
-        let Some(new) = &change.new else { continue };
-        let before = changed.insert(Place::of(new), change.at);
-        let Some(old) = change.old.as_ref().filter(|old| old["state"] != "active" && new["state"] == "active") else {
-            continue;
-        };
-        // One that waited for its turn was not due before it was let go, whatever its time.
-        let since = [old["due_ms"].as_i64(), before, Some(case.meta.healed)].into_iter().flatten().max();
-        let waited = since.map_or(0, |since| change.at - since);
-        report.expect("L1", waited <= LONGEST_WAIT, || {
-            format!("{:?} was due for {waited} ms before anybody took it", Place::of(new))
-        });
     }
 }
 

@@ -1,15 +1,13 @@
-//! A run in which everything went as promised, written by hand: six records, four flows, and of each kind of fact that the
+//! A run in which everything went as promised, written by hand: seven records, four flows, and of each kind of fact that the
 //! checker looks at at least one. Every flow fails, retries, refuses and is taken over once, so that no check is idle.
 
 use std::collections::HashMap;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::reference::{self, Event, Expected};
-use super::super::{Case, Place};
-use crate::evidence::{
-    AT_MOST_ONCE, Answered, Audit, Dumped, Flow, Meta, OUTBOX, Produced, Received, Sample, Signature,
-};
+use super::super::Case;
+use super::facts::{retry, with};
+use crate::evidence::{AT_MOST_ONCE, Dumped, Fault, Flow, Meta, OUTBOX, Produced, Sample};
 
 pub const KEYED: &str = "keyed";
 pub const ONCE: &str = "once";
@@ -20,10 +18,12 @@ pub const DIRECT: &str = "direct";
 pub const FIRST: i64 = 0;
 pub const SECOND: i64 = 1;
 pub const REFUSED: i64 = 2;
-pub const FILTERED: i64 = 3;
-pub const INVALID: i64 = 4;
-pub const TOMBSTONE: i64 = 5;
-pub const END: i64 = 6;
+/// After one that dies.
+pub const LAST: i64 = 3;
+pub const FILTERED: i64 = 4;
+pub const INVALID: i64 = 5;
+pub const TOMBSTONE: i64 = 6;
+pub const END: i64 = 7;
 
 pub const ATTEMPTS: u32 = 10;
 
@@ -49,6 +49,7 @@ fn records() -> Vec<Dumped> {
         Some(text(FIRST, true, false)),
         Some(text(SECOND, true, false)),
         Some(text(REFUSED, true, true)),
+        Some(text(LAST, true, false)),
         Some(text(FILTERED, false, false)),
         Some("no JSON".to_owned()),
         None,
@@ -57,103 +58,7 @@ fn records() -> Vec<Dumped> {
     values.into_iter().enumerate().map(record).collect()
 }
 
-/// The public id of an event.
-pub fn id(place: Place) -> String {
-    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let digit = |shift: u32| char::from(DIGITS[(place.cursor >> (5 * shift) & 31) as usize]);
-    format!("{}-{}-{}", (0..13).rev().map(digit).collect::<String>(), place.offset, place.index)
-}
-
-/// Fields of one row, and those that another adds or replaces.
-pub fn with(row: &Value, more: Value) -> Value {
-    let (mut row, Value::Object(more)) = (row.clone(), more) else { panic!("rows are objects") };
-    row.as_object_mut().expect("rows are objects").extend(more);
-    row
-}
-
 impl Case {
-    pub fn cursor_of(&self, flow: &str) -> i64 {
-        reference::cursor(&self.meta, self.flow(flow).expect("a known flow"), 0)
-    }
-
-    pub fn place(&self, flow: &str, offset: i64) -> Place {
-        Place { cursor: self.cursor_of(flow), offset, index: 0, generation: 0 }
-    }
-
-    /// The fields that name a place in every table.
-    pub fn named(&self, flow: &str, offset: i64) -> Value {
-        json!({"cursor": self.cursor_of(flow), "record_offset": offset, "event_index": 0, "generation": 0, "workflow": flow})
-    }
-
-    pub fn event(&self, flow: &str, offset: i64) -> Event {
-        let flow = self.flow(flow).expect("a known flow");
-        match reference::expected(&self.meta, flow, &self.dumped[offset as usize]) {
-            Expected::Events(mut events) => events.remove(0),
-            other => panic!("offset {offset} makes no event: {other:?}"),
-        }
-    }
-
-    /// A change of a row in a transaction of its own, unless it is given another's name afterwards.
-    pub fn note(&mut self, at: i64, table: &str, old: Option<Value>, new: Option<Value>) -> &mut Audit {
-        let op = if old.is_none() { "INSERT" } else { "UPDATE" };
-        let op = if new.is_none() { "DELETE" } else { op };
-        let (seq, table, op) = (self.audit.len() as i64, table.to_owned(), op.to_owned());
-        self.audit.push(Audit { seq, at, xid: format!("own-{seq}"), table, op, old, new });
-        self.audit.last_mut().expect("it was just pushed")
-    }
-
-    pub fn keep(&mut self, table: &str, row: Value) {
-        self.tables.entry(table.to_owned()).or_default().push(row);
-    }
-
-    /// A request and its answer. Processed unless refused or failed; `None` is an answer that was lost.
-    pub fn request(&mut self, at: i64, flow: &str, offset: i64, (attempt, fence): (u32, i64), answer: Option<u16>) {
-        let (seq, event) = (self.received.len() as u64, self.event(flow, offset));
-        let processes = answer.is_none_or(|status| status < 300);
-        let applied = processes && !self.received.iter().any(|known| known.key == event.key && known.applied);
-        self.received.push(Received {
-            seq,
-            at,
-            workflow: flow.to_owned(),
-            key: event.key,
-            event: id(self.place(flow, offset)),
-            attempt,
-            fence,
-            source: format!("{}/0/{offset}", self.meta.topic),
-            digest: event.digest,
-            applied,
-            plan: String::new(),
-            signature: (flow == KEYED).then_some(Signature { verified: true, stamp: at / 1_000 }),
-        });
-        let (status, whole) = (answer.unwrap_or(200), answer.is_some());
-        self.answered.insert(seq, Answered { seq, at: at + 1, status, whole });
-    }
-
-    /// Stores an event in the outbox, in a transaction of this name.
-    fn store(&mut self, at: i64, flow: &str, offset: i64, transaction: &str) {
-        let event = self.event(flow, offset);
-        let row = with(&self.named(flow, offset), json!({"key": event.key, "digest": event.digest}));
-        self.keep("outbox", row.clone());
-        transaction.clone_into(&mut self.note(at, "outbox", None, Some(row)).xid);
-    }
-
-    fn end(&mut self, at: i64, flow: &str, offset: i64, state: &str, sends: u32) {
-        let row = with(&self.named(flow, offset), json!({"state": state, "sends": sends}));
-        self.keep("done", row.clone());
-        self.note(at, "done", None, Some(row));
-    }
-
-    fn bury(&mut self, at: i64, flow: &str, offset: i64, reason: &str, fence: i64) {
-        let key = if reason == "invalid" { Value::Null } else { Value::from(self.event(flow, offset).key) };
-        let more = json!({"reason": reason, "key": key, "sends": 1, "fence": fence});
-        let row = with(&self.named(flow, offset), more);
-        self.keep("dead_letter", row.clone());
-        self.note(at, "dead_letter", None, Some(row));
-        if reason != "invalid" {
-            self.end(at, flow, offset, "discarded", 1);
-        }
-    }
-
     /// Everything is read by one owner of the partition.
     fn read_all(&mut self, flow: &str) {
         let direct = flow == DIRECT;
@@ -166,8 +71,8 @@ impl Case {
         transaction.clone_into(&mut self.note(200, "cursor", Some(taken), Some(moved.clone())).xid);
         self.keep("cursor", moved);
         if !direct {
-            [FIRST, SECOND, REFUSED].into_iter().for_each(|offset| self.store(200, flow, offset, &transaction));
-            let ledger = json!({"cursor": self.cursor_of(flow), "filtered": "{[3,4)}", "tombstones": "{[5,6)}"});
+            [FIRST, SECOND, REFUSED, LAST].into_iter().for_each(|offset| self.store(200, flow, offset, &transaction));
+            let ledger = json!({"cursor": self.cursor_of(flow), "filtered": "{[4,5)}", "tombstones": "{[6,7)}"});
             self.keep("ledger", ledger);
         }
         self.bury(200, flow, INVALID, "invalid", 1);
@@ -190,24 +95,14 @@ impl Case {
 
     /// An event that fails twice, whose third answer is lost with its process, and that another process delivers.
     fn retried(&mut self, flow: &str, offset: i64) {
-        let row = |state: &str, sends: u32, fence: i64, holder: Option<(&str, i64)>| {
-            json!({"state": state, "sends": sends, "counted": sends, "fence": fence,
-                   "leased_by": holder.map(|(who, _)| who), "lease_until_ms": holder.map(|(_, until)| until)})
-        };
-        let named = self.named(flow, offset);
         let steps = [
-            (410, row("retryable", 1, 1, None)),
-            (500, row("active", 2, 2, Some(("a", 4_500)))),
-            (520, row("retryable", 2, 2, None)),
-            (600, row("active", 3, 3, Some(("a", 4_600)))),
-            (5_000, row("active", 4, 4, Some(("b", 9_000)))),
+            (410, retry("retryable", 1, 1, None)),
+            (500, retry("active", 2, 2, Some(("a", 4_500)))),
+            (520, retry("retryable", 2, 2, None)),
+            (600, retry("active", 3, 3, Some(("a", 4_600)))),
+            (5_000, retry("active", 4, 4, Some(("b", 9_000)))),
         ];
-        let mut old = None;
-        for (at, step) in steps {
-            let new = with(&named, step);
-            self.note(at, "retry", old, Some(new.clone()));
-            old = Some(new);
-        }
+        let old = self.pass_through(&self.named(flow, offset), steps);
         self.request(400, flow, offset, (1, 1), Some(500));
         self.request(510, flow, offset, (2, 2), Some(500));
         self.request(610, flow, offset, (3, 3), None);
@@ -216,11 +111,23 @@ impl Case {
         self.note(5_020, "retry", old, None);
     }
 
+    /// An event behind another of its key: it waits for its turn, is let go when that has come, and then leased by itself.
+    fn in_turn(&mut self, flow: &str, offset: i64) {
+        let steps = [
+            (420, with(&retry("pending", 0, 1, None), json!({"held": "order"}))),
+            (5_060, retry("available", 0, 1, None)),
+            (5_100, retry("active", 1, 2, Some(("b", 9_000)))),
+        ];
+        let old = self.pass_through(&self.named(flow, offset), steps);
+        self.note(6_010, "retry", old, None);
+    }
+
     fn through_the_outbox(&mut self, flow: &str) {
         self.read_all(flow);
         self.lease_range(300, flow, 1);
         if flow == ONCE {
-            self.request(400, flow, FIRST, (1, 1), None);
+            // Answered, and nobody lives to write that down.
+            self.request(615, flow, FIRST, (1, 1), Some(200));
         } else {
             self.retried(flow, FIRST);
         }
@@ -228,10 +135,15 @@ impl Case {
         if flow == ONCE {
             self.bury(5_050, flow, FIRST, "in_doubt", 2);
         }
+        if flow == ORDERED {
+            self.in_turn(flow, SECOND);
+        }
         self.request(6_000, flow, SECOND, (1, 2), Some(200));
         self.end(6_010, flow, SECOND, "completed", 1);
         self.request(6_100, flow, REFUSED, (1, 2), Some(422));
         self.bury(6_110, flow, REFUSED, "rejected", 2);
+        self.request(6_200, flow, LAST, (1, 2), Some(200));
+        self.end(6_210, flow, LAST, "completed", 1);
     }
 
     /// Without the outbox: only what fails is stored.
@@ -243,6 +155,7 @@ impl Case {
         self.request(430, DIRECT, REFUSED, (1, 1), Some(422));
         self.store(435, DIRECT, REFUSED, "refusal");
         self.bury(435, DIRECT, REFUSED, "rejected", 1);
+        self.request(440, DIRECT, LAST, (1, 1), Some(200));
     }
 }
 
@@ -270,6 +183,7 @@ pub fn case() -> Case {
         let n = record.offset as u64;
         Produced { n, outcome: "ok".to_owned(), partition: Some(record.partition), offset: Some(record.offset) }
     };
+    let (at, fault, target, phase) = (620, "killrelay".to_owned(), "relay-1".to_owned(), "once".to_owned());
     let dumped = records();
     let mut case = Case {
         meta,
@@ -279,7 +193,7 @@ pub fn case() -> Case {
         answered: HashMap::new(),
         audit: Vec::new(),
         tables: HashMap::new(),
-        faults: Vec::new(),
+        faults: vec![Fault { at, fault, target, phase }],
         samples: vec![Sample { at: 0, relay: "relay-1".to_owned(), rss_kib: 1, open_files: 1 }],
         logs: vec![("relay-1.log".to_owned(), "started".to_owned())],
     };

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::{Case, Place};
-use super::clean::{ATTEMPTS, KEYED, with};
+use super::clean::{ATTEMPTS, KEYED, SECOND};
+use super::facts::{head, with};
 use crate::evidence::{Audit, Received, Signature};
 
 pub fn row<'a>(case: &'a mut Case, table: &str, flow: &str, offset: i64) -> &'a mut Value {
@@ -62,7 +63,10 @@ pub fn intrude(case: &mut Case, offset: i64, index: i64) {
 /// A key, wherever it stands.
 pub fn rename(case: &mut Case, flow: &str, offset: i64, to: &str) {
     let before = case.event(flow, offset).key;
-    case.received.iter_mut().filter(|request| request.key == before).for_each(|request| request.key = to.to_owned());
+    for request in case.received.iter_mut().filter(|request| request.key == before) {
+        to.clone_into(&mut request.key);
+        request.head = Some(head(request));
+    }
     case.tables
         .values_mut()
         .flatten()
@@ -82,4 +86,21 @@ pub fn ledger(case: &mut Case) -> &mut Value {
 
 pub fn signature(case: &mut Case, offset: i64) -> &mut Signature {
     request(case, KEYED, offset, 1).signature.as_mut().expect("this flow is signed")
+}
+
+/// The digest of bytes that no record makes.
+pub const OTHER: &str = "00000000000000000000000000000000ffffffffffffffffffffffffffffffff";
+
+/// A request, as if it had been sent with other bytes.
+pub fn send_other_bytes(case: &mut Case, flow: &str, offset: i64) {
+    let request = request(case, flow, offset, 1);
+    OTHER.clone_into(&mut request.digest);
+    request.head = Some(head(request));
+}
+
+/// A piece of the head of a signed request, and what stands there instead.
+pub fn in_head(case: &mut Case, piece: &str, instead: &str) {
+    let head = request(case, KEYED, SECOND, 1).head.as_mut().expect("heads are kept");
+    assert!(head.contains(piece), "`{piece}` is in the head of the clean run");
+    *head = head.replace(piece, instead);
 }

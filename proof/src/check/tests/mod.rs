@@ -2,6 +2,7 @@
 //! found, under the promise's own name and under no other than those that break with it.
 
 mod clean;
+mod facts;
 mod find;
 mod spoilers;
 
@@ -63,6 +64,19 @@ fn a_signature_may_be_older_by_as_long_as_a_fault_held_its_request_up() {
     case.faults = vec![fault(0, "begin"), fault(2_900, "end")];
     assert!(violated(&case).contains("D10"), "it is older by more than that");
     case.faults[1].at = 3_000;
+    assert!(violated(&case).is_empty());
+}
+
+#[test]
+fn as_many_may_be_in_doubt_as_were_under_way_at_each_fault_and_those_that_the_receiver_did_not_answer() {
+    let mut case = clean::case();
+    let letter = find::row(&mut case, "dead_letter", clean::ONCE, clean::FIRST).clone();
+    case.keep("dead_letter", letter.clone());
+    assert!(violated(&case).is_empty(), "one fault, and twice a concurrency of one");
+    case.keep("dead_letter", letter);
+    assert_eq!(violated(&case), BTreeSet::from(["AMO-2"]));
+    find::cut(&mut case, clean::ONCE, clean::FIRST, 1);
+    case.faults.clear();
     assert!(violated(&case).is_empty());
 }
 

@@ -4,9 +4,13 @@ use serde_json::{Value, json};
 
 use super::super::Case;
 use super::clean::{
-    ATTEMPTS, DIRECT, END, FILTERED, FIRST, INVALID, KEYED, ONCE, ORDERED, REFUSED, SECOND, TOMBSTONE, with,
+    ATTEMPTS, DIRECT, END, FILTERED, FIRST, INVALID, KEYED, LAST, ONCE, ORDERED, REFUSED, SECOND, TOMBSTONE,
 };
-use super::find::{change, cursor_row, cut, intrude, ledger, letter, new, remove, rename, request, row, signature};
+use super::facts::with;
+use super::find::{
+    OTHER, change, cursor_row, cut, in_head, intrude, ledger, letter, new, remove, rename, request, row,
+    send_other_bytes, signature,
+};
 use crate::evidence::{Received, signing_secret};
 
 pub struct Spoiler {
@@ -20,6 +24,7 @@ pub fn spoilers() -> Vec<Spoiler> {
     let mut all = ingest();
     all.extend(delivery());
     all.extend(requests());
+    all.extend(heads());
     all.extend(outcome());
     all
 }
@@ -74,11 +79,10 @@ fn ingest() -> Vec<Spoiler> {
         ["I6"], "a record made one event too many", |case| intrude(case, SECOND, 1);
         ["I6", "I3"], "an event has no record", |case| intrude(case, END, 0);
         ["I7"], "an event has other bytes than its record makes", |case| {
-            row(case, "outbox", KEYED, SECOND)["digest"] = "other".into();
-            request(case, KEYED, SECOND, 1).digest = "other".to_owned();
+            row(case, "outbox", KEYED, SECOND)["digest"] = OTHER.into();
+            send_other_bytes(case, KEYED, SECOND);
         };
-        ["I7"], "the direct path sends other bytes",
-            |case| request(case, DIRECT, SECOND, 1).digest = "other".to_owned();
+        ["I7"], "the direct path sends other bytes", |case| send_other_bytes(case, DIRECT, SECOND);
         ["D7"], "an event has another key", |case| rename(case, KEYED, SECOND, "other");
         ["D7"], "the direct path sends a key for another record",
             |case| request(case, DIRECT, SECOND, 1).source = "orders/0/0".to_owned();
@@ -156,8 +160,7 @@ fn requests() -> Vec<Spoiler> {
         ["D5"], "the direct path sends under an epoch that was never taken",
             |case| request(case, DIRECT, SECOND, 1).fence = 7;
         ["D6"], "an attempt is claimed after the event's end", |case| change(case, "done", KEYED, 0).at = 4_400;
-        ["D9"], "a request has other bytes than are stored",
-            |case| request(case, KEYED, SECOND, 1).digest = "other".to_owned();
+        ["D9"], "a request has other bytes than are stored", |case| send_other_bytes(case, KEYED, SECOND);
         ["D10"], "a request is not signed", |case| request(case, KEYED, SECOND, 1).signature = None;
         ["D10"], "a request is signed with another secret", |case| signature(case, SECOND).verified = false;
         ["D10"], "a request is older than it may be", |case| signature(case, SECOND).stamp = -1;
@@ -175,6 +178,35 @@ fn requests() -> Vec<Spoiler> {
             request(case, ORDERED, FIRST, 4).seq = second;
             request(case, ORDERED, SECOND, 1).seq = last;
         };
+        ["O3"], "a dead event keeps back the later ones of its key",
+            |case| row(case, "dead_letter", ORDERED, REFUSED)["blocks"] = true.into();
+        ["O3", "ALO-1"], "an event does not go out because another of its key has died", |case| {
+            let key = case.event(ORDERED, LAST).key;
+            case.received.retain(|request| request.key != key);
+            remove(case, "done", ORDERED, LAST);
+        };
+    ]
+}
+
+fn heads() -> Vec<Spoiler> {
+    spoilers![
+        ["S3"], "a path has more in it than was configured", |case| in_head(case, "/events", "/events/7");
+        ["S3"], "a header comes that nobody promised", |case| in_head(case, "\nhost", "\nx-order: 7\nhost");
+        ["S3"], "a header comes twice", |case| in_head(case, "\nhost", "\nx-turn: 0\nhost");
+        ["S3"], "a header that was promised does not come", |case| in_head(case, "\nx-turn: 0", "");
+        ["S3"], "a request that is to be signed has no stamp", |case| in_head(case, "\nwebhook-timestamp", "");
+        ["S3"], "a request that is not to be signed is", |case| {
+            request(case, ORDERED, SECOND, 1).head.as_mut().unwrap().push_str("\nwebhook-signature");
+        };
+        ["S3"], "a digest is of other bytes", |case| in_head(case, "sha-256=:", "sha-256=:7");
+        ["S3"], "a length is none", |case| in_head(case, "content-length: 99", "content-length: many");
+        ["S3"], "a body is said to be something else", |case| in_head(case, "application/json", "text/plain");
+        ["S3"], "a request is for another host", |case| in_head(case, "host: 127.0.0.1", "host: 7");
+        ["S3"], "a key is not in quotes", |case| in_head(case, "\"", "");
+        ["S3"], "the webhook's id is not the key", |case| in_head(case, "webhook-id: ", "webhook-id: 7");
+        ["S3"], "a trace is none", |case| in_head(case, "traceparent: 00-", "traceparent: 7-");
+        ["S3"], "the sender calls itself by something of the event", |case| in_head(case, "oncebox/", "oncebox/7 ");
+        ["S3"], "a configured header has something of the event in it", |case| in_head(case, "x-turn: 0", "x-turn: one");
     ]
 }
 
@@ -207,6 +239,7 @@ fn outcome() -> Vec<Spoiler> {
         ["AMO-2", "ALO-1"], "an event has neither arrived nor ended", |case| remove(case, "done", ONCE, SECOND);
         ["AMO-2", "ALO-3"], "an event that was sent is dead as never sent",
             |case| row(case, "dead_letter", ONCE, REFUSED)["reason"] = "exhausted".into();
+        ["AMO-2"], "an event is in doubt, and nothing had happened", |case| case.faults.clear();
         ["IDK-1"], "an effect is had twice", |case| request(case, KEYED, FIRST, 4).applied = true;
         ["IDK-1"], "an effect is had never", |case| request(case, KEYED, SECOND, 1).applied = false;
         ["IDK-1"], "an effect of the direct path is had never", |case| request(case, DIRECT, SECOND, 1).applied = false;
@@ -218,6 +251,14 @@ fn outcome() -> Vec<Spoiler> {
             case.note(6_000, "retry", Some(waiting.clone()), Some(waiting.clone()));
             case.note(case.meta.healed + 60_001, "retry", Some(waiting), Some(taken));
         };
+        ["L3"], "a retry of a lane is due for long and nobody takes it", |case| {
+            let waiting = with(&case.named(ORDERED, FIRST), json!({"state": "retryable", "sends": 4, "counted": 4, "fence": 4}));
+            let taken = with(&waiting, json!({"state": "active", "sends": 5, "fence": 5}));
+            case.note(6_000, "retry", Some(waiting.clone()), Some(waiting.clone()));
+            case.note(case.meta.healed + 60_001, "retry", Some(waiting), Some(taken));
+        };
+        ["L3"], "the turn of an event has come for long and nobody lets it go",
+            |case| change(case, "retry", ORDERED, 7).at = case.meta.healed + 60_001;
         ["L1"], "a relay panics", |case| case.logs[0].1.push_str("thread 'main' panicked at");
         ["RB1"], "a relay uses too much memory", |case| case.samples[0].rss_kib = 1 << 20;
         ["RB1"], "a relay opens too many files", |case| case.samples[0].open_files = 401;
