@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench bench-quick bench-isolation chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench bench-quick bench-peers bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ outages: ## the direct path with its endpoint, and then Postgres, away for a min
 
 SEED ?= 1
 ROUNDS ?= 1
-chaos: ## ten minutes under 60 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it, CHAOS_FLAGS=--synchronous loses no commit
+chaos: ## ten minutes under 67 faults, checked against its evidence; SEED= repeats a run, ROUNDS= lengthens it, CHAOS_FLAGS=--synchronous loses no commit
 	@dev/toolchain.sh
 	@dev/services.sh fetch
 	@cargo build --quiet --release --bin oncebox
@@ -75,12 +75,17 @@ bench: ## what it costs beside the bare work: throughput, CPU, WAL, latency, gro
 bench-quick: ## the same in three minutes: fewer rounds, smaller tables
 	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--quick --only throughput,latency,growth"
 
-bench-isolation: ## 100 workflows, one endpoint answering after 30 s: the p99 of the others against their own without it
+bench-peers: ## events per second and CPU beside Redpanda Connect (as Benthos, its former name), where it can be built
+	@dev/peers.sh
+	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--only peers $(PEERS_FLAGS)"
+
+bench-isolation: ## 100 workflows, one endpoint answering after 30 s, then with a million events stuck behind it: the p99 of the others against their own without it
 	@dev/toolchain.sh
 	@dev/services.sh fetch
 	@cargo build --quiet --release --bin oncebox
 	@cargo build --quiet --package oncebox-proof
 	@target/debug/oncebox-proof isolation $(ISOLATION_FLAGS)
+	@target/debug/oncebox-proof isolation --stuck 1000000 $(ISOLATION_FLAGS)
 
 mutants: ## seeded bugs, one at a time: the tests must catch each
 	@dev/toolchain.sh
