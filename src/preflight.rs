@@ -13,30 +13,39 @@ use crate::config::Config;
 use crate::ingest::settings;
 use crate::observe::chain;
 use crate::outbox::migrate::{self, Fit};
-use crate::outbox::{Database, workflow};
+use crate::outbox::{self, Database, workflow};
 
 const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits for a Postgres that is away, and ends with one sentence at what waiting cannot mend.
-pub async fn check_database(database: &Database) -> anyhow::Result<()> {
+/// Does what needs Postgres at the start: again and again while Postgres is away, once where waiting cannot mend it.
+pub async fn patiently<T>(mut work: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     loop {
-        match migrate::fit(database).await {
-            Ok(Fit::Fits) => break,
-            Ok(Fit::TooOld { version: 0 }) => bail!("the database has no Oncebox schema yet: run `oncebox migrate`"),
-            Ok(Fit::TooOld { version }) => bail!(
-                "the database schema is version {version}, this binary needs {}: run `oncebox migrate`",
-                migrate::BINARY_VERSION
-            ),
-            Ok(Fit::TooNew { oldest_binary }) => bail!(
-                "the database schema needs a binary of version {oldest_binary} or newer, this one is {}: upgrade it",
-                migrate::BINARY_VERSION
-            ),
-            Err(error) if error.may_pass() => {
-                warn!(error = %chain(&error), "waiting for Postgres");
-                tokio::time::sleep(Duration::from_secs(1)).await;
+        match work().await {
+            Err(error) if error.downcast_ref::<outbox::Error>().is_some_and(outbox::Error::may_pass) => {
+                warn!(error = %chain(error.as_ref()), "waiting for Postgres");
+                tokio::time::sleep(ASK_AGAIN).await;
             }
-            Err(error) => bail!("Postgres refuses: {}", chain(&error)),
+            done => return done,
         }
+    }
+}
+
+/// A schema that fits this binary, on a server that keeps what it commits; else one sentence that says what is wrong.
+pub async fn check_database(database: &Database) -> anyhow::Result<()> {
+    match migrate::fit(database).await {
+        Ok(Fit::Fits) => {}
+        Ok(Fit::TooOld { version: 0 }) => bail!("the database has no Oncebox schema yet: run `oncebox migrate`"),
+        Ok(Fit::TooOld { version }) => bail!(
+            "the database schema is version {version}, this binary needs {}: run `oncebox migrate`",
+            migrate::BINARY_VERSION
+        ),
+        Ok(Fit::TooNew { oldest_binary }) => bail!(
+            "the database schema needs a binary of version {oldest_binary} or newer, this one is {}: upgrade it",
+            migrate::BINARY_VERSION
+        ),
+        Err(error) if error.may_pass() => return Err(error.into()),
+        Err(error) => return Err(anyhow::Error::new(error).context("Postgres refuses")),
     }
     let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
     if !off.is_empty() {

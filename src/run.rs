@@ -26,15 +26,18 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
     let admin = tokio::spawn(admin::serve(listener, Arc::clone(&metrics), Arc::clone(&readiness)));
     let database = Database::new(&config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
     tokio::select! {
-        checked = preflight::check_database(&database) => checked?,
+        checked = preflight::patiently(async || preflight::check_database(&database).await) => checked?,
         _ = stopped.wait_for(|stop| *stop) => return Ok(()),
     }
     let cluster = tokio::select! {
         cluster = preflight::cluster_id(&config) => cluster?,
         _ = stopped.wait_for(|stop| *stop) => return Ok(()),
     };
-    let prepared = prepare(config, &database).await?;
-    partitions::make(&database).await.context("making partitions")?;
+    // Postgres may be lost again meanwhile; nothing that is written here minds being written twice.
+    let prepared = tokio::select! {
+        prepared = preflight::patiently(async || ready(&config, &database).await) => prepared?,
+        _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+    };
     let (mut process, mut drains) = Process::start(prepared, &database, &cluster, &metrics, &readiness)?;
     readiness.checked.store(true, Ordering::Release);
     info!(process = %process.id(), workflows = process.running(), "running");
@@ -66,6 +69,13 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
     admin.abort();
     info!("stopped");
     Ok(())
+}
+
+/// Workflows that Postgres knows, and room for their events.
+async fn ready(config: &Config, database: &Database) -> anyhow::Result<Prepared> {
+    let prepared = prepare(config.clone(), database).await?;
+    partitions::make(database).await.context("making partitions")?;
+    Ok(prepared)
 }
 
 /// What Postgres must know before workflows run, and what it knows about them.

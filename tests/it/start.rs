@@ -121,3 +121,23 @@ async fn without_postgres_or_kafka_it_waits_and_says_for_what() {
         let _ = child.wait();
     }
 }
+
+#[tokio::test]
+async fn a_postgres_that_is_lost_during_the_start_is_waited_for() {
+    let (config, database, _topic, _receiver) = config().await;
+    crate::support::process::migrated(&database);
+    // What it asks about its workflow waits for this lock, and then loses its connection.
+    database.execute("begin; lock table oncebox.workflow in access exclusive mode").await;
+    let mut relay = Relay::start_migrated(&config);
+    let lost =
+        "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like $1";
+    let query = format!("%{}.workflow%", database.schema);
+    // A session in a transaction sees the same activity all the time.
+    let other = TestDatabase::new().await;
+    eventually("it asks", PATIENCE, async || (!other.query(lost, &[&query]).await.is_empty()).then_some(())).await;
+    eventually("it waits", PATIENCE, async || relay.log().contains("waiting for Postgres").then_some(())).await;
+    database.execute("commit").await;
+    relay.ready().await;
+    assert!(!relay.has_ended());
+    assert_eq!(relay.stop().await, Some(0));
+}

@@ -145,17 +145,31 @@ impl Relay {
     }
 
     pub fn start_in(config: &Config, failpoints: &str, environment: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let port = free_port();
+        let (folder, port) = Self::configured(config);
         let path = folder.path().join("oncebox.yaml");
-        std::fs::write(&path, config.yaml(port)).expect("the configuration is written");
         let variables = environment.iter().copied();
         let migrated = command().args(["migrate", "--config"]).arg(&path).envs(variables).output().expect("it starts");
         assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
+        Self::run(folder, port, failpoints, environment)
+    }
+
+    /// Where the schema is there already.
+    pub fn start_migrated(config: &Config) -> Self {
+        let (folder, port) = Self::configured(config);
+        Self::run(folder, port, "", &[])
+    }
+
+    fn configured(config: &Config) -> (tempfile::TempDir, u16) {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+        std::fs::write(folder.path().join("oncebox.yaml"), config.yaml(port)).expect("the configuration is written");
+        (folder, port)
+    }
+
+    fn run(folder: tempfile::TempDir, port: u16, failpoints: &str, environment: &[(&str, &str)]) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let child = command()
             .args(["run", "--config"])
-            .arg(&path)
+            .arg(folder.path().join("oncebox.yaml"))
             .env("FAILPOINTS", failpoints)
             .env("ONCEBOX_LOG", std::env::var("ONCEBOX_LOG").unwrap_or_else(|_| "info".to_owned()))
             .envs(environment.iter().copied())
