@@ -222,7 +222,7 @@ async fn quiet(world: &World) -> anyhow::Result<Option<i64>> {
 /// Stops the relays and writes down what the database and the topic hold.
 async fn collect(world: &mut World, meta: &Meta, folder: &Path) -> anyhow::Result<()> {
     for mut relay in world.relays.drain(..) {
-        tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await?;
+        tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await??;
     }
     std::fs::write(folder.join("meta.json"), serde_json::to_string_pretty(meta)?)?;
     let client = world.primary.client().await?;

@@ -112,7 +112,7 @@ impl World {
                 self.start_relay()?;
                 sleep(Duration::from_millis(2_500)).await;
                 let mut guest = self.relays.pop().context("it was just started")?;
-                tokio::task::spawn_blocking(move || guest.stop(STOP_LIMIT)).await?;
+                tokio::task::spawn_blocking(move || guest.stop(STOP_LIMIT)).await??;
                 self.note(fault, "one more", "end");
             }
             Fault::KillBackend => {
@@ -187,8 +187,7 @@ impl World {
             self.start_relay()?;
             sleep(Duration::from_millis(1_500)).await;
             let mut old = self.relays.remove(0);
-            let ended = tokio::task::spawn_blocking(move || old.stop(STOP_LIMIT)).await?;
-            anyhow::ensure!(ended, "a relay did not end in time, or with an error");
+            tokio::task::spawn_blocking(move || old.stop(STOP_LIMIT)).await??;
         }
         self.note(fault, "all", "end");
         Ok(())

@@ -196,7 +196,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     replay(&settings, &relays[0])?;
     wait(&watch, flags.events, began, &mut relays, &settings, (&mut kills, &mut rebalances)).await?;
     for mut relay in relays {
-        tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await?;
+        tokio::task::spawn_blocking(move || relay.stop(Duration::from_secs(30))).await??;
     }
     let lanes = watch.lanes.lock().expect("no holder panics");
     println!(
@@ -242,7 +242,7 @@ async fn wait(
             *rebalances += 2;
             let mut guest = Relay::start(settings, &format!("guest-{turn}"))?;
             tokio::time::sleep(Duration::from_secs(3)).await;
-            tokio::task::spawn_blocking(move || guest.stop(Duration::from_secs(30))).await?;
+            tokio::task::spawn_blocking(move || guest.stop(Duration::from_secs(30))).await??;
         } else {
             *kills += 1;
             let victim = turn % relays.len();

@@ -1,5 +1,6 @@
 //! A PostgreSQL of a run's own, with a standby, because both are killed.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -82,6 +83,23 @@ impl Postgres {
     }
 
     pub fn run(&mut self) -> anyhow::Result<()> {
+        self.spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.is_ready()? {
+            if Instant::now() > deadline {
+                bail!("PostgreSQL does not start: {}", self.last_words());
+            }
+            // It gives up at once where something of the server that was killed is still on its way out.
+            if self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some())) {
+                self.spawn()?;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(self.log())?;
         let child = self
             .command("postgres")
             .arg("-D")
@@ -100,24 +118,26 @@ impl Postgres {
             .args(["-c", "wal_keep_size=512MB", "-c", "log_min_messages=fatal"])
             .args(self.settings.iter().flat_map(|setting| ["-c", setting]))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .context("starting PostgreSQL")?;
         self.child = Some(child);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !self
-            .command("pg_isready")
-            .args(["-q", "-h", "127.0.0.1", "-U", "oncebox", "-p"])
-            .arg(self.port.to_string())
-            .status()?
-            .success()
-        {
-            if Instant::now() > deadline {
-                bail!("PostgreSQL does not start");
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
         Ok(())
+    }
+
+    fn is_ready(&self) -> anyhow::Result<bool> {
+        let port = self.port.to_string();
+        let mut asked = self.command("pg_isready");
+        Ok(asked.args(["-q", "-h", "127.0.0.1", "-U", "oncebox", "-p", &port]).status()?.success())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.data.with_extension("log")
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        log.lines().last().unwrap_or("it said nothing").to_owned()
     }
 
     /// A copy that follows by streaming through this port, a little behind.
@@ -138,7 +158,8 @@ impl Postgres {
     }
 
     pub fn promote(&self) -> anyhow::Result<()> {
-        self.command("pg_ctl").args(["promote", "-w", "-D"]).arg(&self.data).stdout(Stdio::null()).status()?;
+        let promoted = self.command("pg_ctl").args(["promote", "-w", "-D"]).arg(&self.data).output()?;
+        anyhow::ensure!(promoted.status.success(), "pg_ctl promote: {}", String::from_utf8_lossy(&promoted.stderr));
         Ok(())
     }
 
@@ -165,6 +186,8 @@ impl Postgres {
     pub fn kill(&mut self) {
         let postmaster = self.postmaster();
         if postmaster > 0 {
+            // Stopped first: it could start another child while they are listed, and that one would hold its port.
+            signal(postmaster, "STOP");
             let left = children(postmaster, "");
             signal(postmaster, "KILL");
             left.into_iter().for_each(|pid| signal(pid, "KILL"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use crate::evidence::{Flow, Sample, now, signing_secret};
 use crate::servers::{free_port, signal};
@@ -159,22 +159,29 @@ impl Relay {
         self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_none()))
     }
 
-    /// Asks it to end, and answers whether it did so in time and without complaint.
-    pub fn stop(&mut self, limit: Duration) -> bool {
+    /// Asks it to end. An error says what it did instead of ending in time and without complaint, and what it said last.
+    pub fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
         self.signal("TERM");
         let deadline = Instant::now() + limit;
         while let Some(child) = &mut self.child {
-            if let Ok(Some(status)) = child.try_wait() {
+            if let Some(status) = child.try_wait()? {
                 self.child = None;
-                return status.success();
-            }
-            if Instant::now() > deadline {
+                anyhow::ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.last_words());
+            } else if Instant::now() > deadline {
                 self.kill();
-                return false;
+                bail!("{} did not end within {} s:\n{}", self.name, limit.as_secs(), self.last_words());
+            } else {
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
-        true
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read(self.config.with_extension("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
     }
 }
 
