@@ -41,12 +41,16 @@ if [ "$failed" != 0 ] && [ "$broken" = 0 ]; then broken=1; fi
 if [ "$KAFKA_BROKERS" = embedded ]; then
   echo "skipped: chaos: needs a real broker that can be killed" >>target/skipped.log
   passed=$((passed + 1))
-elif run target/debug/oncebox-proof chaos --short --seed "${SEED:-1}"; then
+elif run env RUST_BACKTRACE=0 target/debug/oncebox-proof chaos --short --seed "${SEED:-1}"; then
   passed=$((passed + 1))
 else
   failed=1
   broken=$((broken + 1))
+  echo "failed: the short run under faults; its last lines:"
+  tail -n 30 "$log"
 fi
+# Said again where it is looked for first.
+sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p' "$log"
 # Tests that found something missing on this machine say so in a file; they count as skipped, not as passed.
 if [ -f target/skipped.log ]; then
   sort target/skipped.log
