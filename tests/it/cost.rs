@@ -7,8 +7,8 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::fences::TIMELINE;
-use crate::support::TestDatabase;
-use crate::support::process::migrated;
+use crate::support::process::{Config, migrated};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, skip};
 
 const EVENTS: i64 = 20_000;
 /// So many that reading them all is dearer than a search for each of a few.
@@ -233,4 +233,42 @@ async fn a_backlog_that_is_not_due_is_not_passed_through() {
         let is_bound = plan.iter().any(|line| line.contains("Index Cond:") && line.contains(bound));
         assert!(is_bound, "{file} passes through all that waits:\n{}", plan.join("\n"));
     }
+}
+
+/// Counted by Postgres, at full speed and with nothing going wrong. How large batches are depends on the machine, so that the bound
+/// is wide; the benchmark has the figure.
+#[tokio::test]
+async fn statements_are_sent_for_batches_and_not_for_events() {
+    let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
+    // It can be created where the server has not loaded it, but not be asked.
+    let counts = "create extension if not exists pg_stat_statements; select calls from pg_stat_statements limit 1";
+    if database.client.batch_execute(counts).await.is_err() {
+        skip("this Postgres has no pg_stat_statements");
+        return;
+    }
+    let events = 10_000;
+    topic.send_orders(0..events);
+    topic.flush();
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "concurrency: 256".to_owned();
+    let relay = Relay::start(&config);
+    eventually("all are delivered", PATIENCE, async || {
+        let delivered = relay.metric("oncebox_delivered_total", "").await?;
+        (delivered >= f64::from(events)).then_some(())
+    })
+    .await;
+    let counted = database
+        .client
+        .query_one(
+            "select coalesce(sum(calls), 0)::int8,
+                    coalesce(sum(calls) filter (where query like '%append_plain(%'), 0)::int8
+               from pg_stat_statements where query like '%' || $1 || '.%'",
+            &[&database.schema],
+        )
+        .await
+        .expect("it counts");
+    let (all, appends): (i64, i64) = (counted.get(0), counted.get(1));
+    assert!(appends >= i64::from(events / 1_000), "{appends} appends for {events} events");
+    let per_1000 = all as f64 * 1_000.0 / f64::from(events);
+    assert!(per_1000 <= 100.0, "{per_1000:.1} statements for 1,000 events");
 }
