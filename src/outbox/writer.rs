@@ -20,7 +20,8 @@ use crate::observe::Metrics;
 
 const MOST_EVENTS: usize = 1_000;
 const MOST_BYTES: usize = 16 << 20;
-/// How long batches that are being made are waited for: one large statement costs less than two small ones.
+/// How long batches that are being made are waited for: one large statement costs less than two small ones. Not waiting while
+/// statements are small was tried: at 5,000/s so many more were sent that the median rose from 3 to 6 ms.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// Batches that are being made for the writer and are not in its queue yet.
@@ -39,15 +40,7 @@ pub struct Writer {
 impl Writer {
     /// Runs until every sender is gone, so that what was read is stored before the process ends.
     pub async fn run(self, mut queue: Receiver<Batch>) {
-        let mut carried: Option<Batch> = None;
-        loop {
-            let first = match carried.take() {
-                Some(batch) => batch,
-                None => match queue.recv().await {
-                    Some(batch) => batch,
-                    None => return,
-                },
-            };
+        while let Some(first) = queue.recv().await {
             let mut merged = Merged::default();
             merged.add(first);
             self.gather(&mut queue, &mut merged).await;
