@@ -235,8 +235,8 @@ async fn a_backlog_that_is_not_due_is_not_passed_through() {
     }
 }
 
-/// Counted by Postgres, at full speed and with nothing going wrong. How large batches are depends on the machine, so that the bound
-/// is wide; the benchmark has the figure.
+/// Counted by Postgres, with nothing going wrong. How large batches are depends on the machine, and some statements come with
+/// the time that passes, so that the bound is wide: one statement for each event would be twice as many. The benchmark has the figure.
 #[tokio::test]
 async fn statements_are_sent_for_batches_and_not_for_events() {
     let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
@@ -270,5 +270,5 @@ async fn statements_are_sent_for_batches_and_not_for_events() {
     let (all, appends): (i64, i64) = (counted.get(0), counted.get(1));
     assert!(appends >= i64::from(events / 1_000), "{appends} appends for {events} events");
     let per_1000 = all as f64 * 1_000.0 / f64::from(events);
-    assert!(per_1000 <= 100.0, "{per_1000:.1} statements for 1,000 events");
+    assert!(per_1000 <= 500.0, "{per_1000:.1} statements for 1,000 events");
 }
