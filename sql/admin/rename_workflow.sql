@@ -1,7 +1,7 @@
 -- Give everything that a workflow has to one with another id. Called by outbox::workflow::rename at start, again and again:
 -- it happens once. $1 the former id, $2 the id. Index: cursor_topic, delivery_workflow, retry_due, dead_letter_workflow,
 -- primary keys.
--- Only while the new one has read nothing of its own. Whoever still reads under the former id is fenced by the owner's
+-- Only while the new one has read nothing of its own; a pause of it that was decided before its first start stands. Whoever still reads under the former id is fenced by the owner's
 -- epoch; what it has sent is settled as usual, because rows are named by their place. Cursor before delivery, as everywhere.
 with former as materialized (
     select w.id, w.state, w.reason, w.halted, w.paused, w.stopped_at, w.stopped
@@ -15,8 +15,9 @@ known as (
     select $2, former.state, former.reason, former.halted, former.paused, 'oncebox', former.stopped_at, former.stopped
       from former
         on conflict (id) do update
-       set state = excluded.state, reason = excluded.reason, halted = excluded.halted, stopped_at = excluded.stopped_at,
-           stopped = excluded.stopped
+       set state = case w.state when 'running' then excluded.state else w.state end,
+           reason = case w.state when 'running' then excluded.reason else w.reason end,
+           halted = excluded.halted, stopped_at = coalesce(excluded.stopped_at, w.stopped_at), stopped = excluded.stopped
 ),
 left_behind as (
     update oncebox.workflow as w

@@ -12,6 +12,8 @@ pub fn run(pause: &Resume) -> Result<(), Failure> {
     let reason = format!("paused by {who}");
     let (id, changed) = block_on(async {
         let id = known(&loaded, &database, &pause.workflow).await?;
+        // Before its first start too: then it must not begin.
+        store::know(&database, &id).await?;
         let (from, to) = ([WorkflowState::Running], WorkflowState::Paused);
         let changed = store::set(&database, &id, &from, to, Some(&reason), &who).await?;
         if changed {

@@ -17,6 +17,12 @@ pub async fn register(database: &Database, workflow: &Workflow) -> Result<(), Er
     Ok(())
 }
 
+/// Has it on record, though it never ran.
+pub async fn know(database: &Database, workflow: &str) -> Result<(), Error> {
+    database.query(Purpose::Admin, include_str!("../../sql/admin/know_workflow.sql"), &[text(&workflow)]).await?;
+    Ok(())
+}
+
 /// Takes over everything that a workflow has under its former id. Answers how many partitions, if it did.
 pub async fn rename(database: &Database, former: &str, id: &str) -> Result<Option<i64>, Error> {
     let file = include_str!("../../sql/admin/rename_workflow.sql");

@@ -60,6 +60,26 @@ async fn give_up_times_stand_still_while_nothing_is_sent() {
 }
 
 #[tokio::test]
+async fn a_pause_before_the_first_start_holds() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let config = Config::new(&topic, &database, &receiver);
+    migrated(&database);
+    topic.send_orders(0..5);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("oncebox.yaml");
+    std::fs::write(&path, config.yaml(0)).expect("written");
+    let paused = oncebox(&["pause", "orders"], &path);
+    assert_eq!(String::from_utf8_lossy(&paused.stdout).trim(), "orders: paused", "{paused:?}");
+    let relay = Relay::start(&config);
+    await_count(&database, 5, "select coalesce(sum(appended), 0)::int8 from oncebox.cursor").await;
+    let shown = async || relay.metric("oncebox_workflow_state", "state=\"paused\"").await.filter(|value| *value == 1.0);
+    eventually("the pause is known", PATIENCE, shown).await;
+    assert_eq!(relay.metric("oncebox_attempts_total", "orders").await, Some(0.0));
+    assert!(oncebox(&["resume", "orders"], &path).status.success());
+    eventually("all are delivered", PATIENCE, async || (receiver.applied() == 5).then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_restart_sends_nothing_for_a_suspended_workflow() {
     let (_topic, database, receiver, config, mut relay) = suspended("").await;
     await_count(&database, 1, "select count(*) from oncebox.retry where due < clock_timestamp()").await;
