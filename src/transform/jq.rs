@@ -10,36 +10,11 @@ use jaq_core::{Ctx, Vars, data, unwrap_valr};
 use jaq_json::{Val, read, write};
 
 use super::decode::{Decoded, Output, deeper_than};
+use super::jq_check::{REFUSED, bounded, shortened, syntax_message, undefined_message};
 use super::native::Native;
 use super::{Origin, Rejection};
 use crate::config::Encoding;
 use crate::event::Record;
-
-/// Natives and definitions that are left out, and with them what is defined by them.
-const REFUSED: [&str; 22] = [
-    "$ENV",
-    "$__prog_args",
-    "debug",
-    "debug_empty",
-    "env",
-    "get_search_list",
-    "halt",
-    "halt_error",
-    "input",
-    "input_filename",
-    "input_line_number",
-    "inputs",
-    "localtime",
-    "mktime_local",
-    "now",
-    "repl",
-    "stderr",
-    "stderr_empty",
-    "strflocaltime",
-    "strptime",
-    "rand",
-    "limit_time",
-];
 
 type Kind = data::JustLut<Val>;
 
@@ -60,6 +35,7 @@ pub struct Limits {
 
 impl Program {
     pub fn compile(text: &str) -> Result<Self, String> {
+        bounded(text)?;
         Ok(Self { native: Native::compile(text), ..Self::interpreted(text)? })
     }
 
@@ -262,38 +238,4 @@ pub fn record_value(record: &Record, origin: &Origin, encoding: Encoding) -> Val
         ("headers", Val::obj(headers.collect())),
     ];
     Val::obj(entries.into_iter().map(|(name, value)| (Val::utf8_str(name.to_owned()), value)).collect())
-}
-
-fn shortened(message: &str) -> String {
-    message.chars().take(500).collect()
-}
-
-fn syntax_message(text: &str, errors: &jaq_core::load::Errors<&str, ()>) -> String {
-    use jaq_core::load::Error;
-    let at = |part: &str| {
-        let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-        if start < text.len() { format!("at `{}`", shortened(&text[start..])) } else { "at its end".to_owned() }
-    };
-    let first = errors.first().map(|(_, error)| match error {
-        Error::Io(_) => "it imports a module; programs stand alone".to_owned(),
-        Error::Lex(errors) => errors
-            .first()
-            .map_or_else(String::new, |(expected, found)| format!("expected {} {}", expected.as_str(), at(found))),
-        Error::Parse(errors) => errors
-            .first()
-            .map_or_else(String::new, |(expected, found)| format!("expected {} {}", expected.as_str(), at(found))),
-    });
-    format!("not a jq program: {}", first.unwrap_or_default())
-}
-
-fn undefined_message(errors: &jaq_core::compile::Errors<&str, ()>) -> String {
-    let Some((name, kind)) = errors.first().and_then(|(_, errors)| errors.first()) else {
-        return "not a jq program".to_owned();
-    };
-    if REFUSED.contains(name) {
-        return format!(
-            "`{name}` is refused: its result can differ between two runs on one record, or it reaches outside it"
-        );
-    }
-    format!("`{name}` is not a known {}", kind.as_str())
 }

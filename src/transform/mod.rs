@@ -11,6 +11,7 @@ pub mod debezium;
 pub mod decode;
 mod envelope;
 pub mod jq;
+mod jq_check;
 pub mod key;
 pub mod key_format;
 mod native;
