@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Flags;
 use super::meter::{self, median};
-use super::stand::Stand;
+use super::stand::{self, Stand};
 use super::subject::Subject;
 use super::throughput::relay;
 
@@ -79,7 +79,7 @@ async fn backlog(stand: &Stand, flags: &Flags) -> anyhow::Result<i64> {
     let wanted: i64 = if flags.quick { 300_000 } else { 990_000 };
     let deadline = Instant::now() + Duration::from_secs(300);
     let waiting = loop {
-        let count = "select coalesce(sum(appended), 0)::int8 from oncebox.cursor where workflow = $1";
+        let count = stand::UNDELIVERED;
         let waiting: i64 = stand.client.query_one(count, &[&BACKLOG]).await?.get(0);
         if waiting >= wanted {
             break waiting;

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::meter::cpu_seconds;
+use super::meter::server_cpu_seconds;
 use super::stand::Stand;
-use crate::servers::children;
 
 const ROWS: i64 = 1_000;
 
@@ -14,7 +13,7 @@ pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64>
         .client
         .batch_execute(
             "drop table if exists bench_rows, bench_sample;
-             create table bench_rows (like oncebox.outbox including all);
+             create table bench_rows (like oncebox.outbox including all) with (autovacuum_vacuum_insert_threshold = -1);
              create table bench_sample as select * from oncebox.outbox limit 1000;",
         )
         .await?;
@@ -39,7 +38,7 @@ pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64>
         )
         .await?;
     let postmaster = stand.postgres.postmaster();
-    let spent = || children(postmaster, "").into_iter().map(cpu_seconds).sum::<f64>();
+    let spent = || server_cpu_seconds(postmaster);
     let (began, before, mut rows) = (Instant::now(), spent(), 0);
     while began.elapsed() < length {
         let offsets: Vec<i64> = (rows..rows + ROWS).collect();

@@ -61,14 +61,12 @@ impl Reading {
                 &[],
             )
             .await?;
-        let postmaster = stand.postgres.postmaster();
-        let postgres = children(postmaster, "").into_iter().chain([postmaster]).map(cpu_seconds).sum();
         Ok(Self {
             seen: stand.seen().await?,
             at: Instant::now(),
             subjects: subjects.iter().map(|pid| cpu_seconds(*pid)).sum(),
             receiver: cpu_seconds(stand.receiver_pid()),
-            postgres,
+            postgres: server_cpu_seconds(stand.postgres.postmaster()),
             wal: row.get(0),
             statements: row.get(1),
             payload_selects: row.get(2),
@@ -129,13 +127,24 @@ async fn tell_statements(stand: &Stand) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// User and system time of a whole PostgreSQL: of those of its processes that have ended the first one keeps the account.
+pub fn server_cpu_seconds(postmaster: u32) -> f64 {
+    let live = children(postmaster, "").into_iter().chain([postmaster]).map(cpu_seconds);
+    live.sum::<f64>() + ticks(postmaster, [13, 14])
+}
+
 /// User and system time of a process, its ended threads included.
 pub fn cpu_seconds(pid: u32) -> f64 {
+    ticks(pid, [11, 12])
+}
+
+/// The sum of two fields of /proc's account of a process, in seconds; counted from the one after its name.
+fn ticks(pid: u32, fields: [usize; 2]) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name stands in parentheses and may hold anything.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / TICKS
+    let all: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| all.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    fields.into_iter().map(ticks).sum::<f64>() / TICKS
 }
 
 /// The most memory that a process ever had.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Flags;
 use super::meter::{self, Window};
-use super::stand::{Process, Stand};
+use super::stand::{self, Process, Stand};
 use super::subject::Subject;
 
 #[derive(Debug, Clone, Serialize)]
@@ -64,8 +64,7 @@ pub async fn memory(stand: &Stand, flags: &Flags) -> anyhow::Result<f64> {
     let wanted = i64::try_from(each * workflows)?;
     let deadline = Instant::now() + Duration::from_secs(600);
     loop {
-        let count = "select coalesce(sum(appended), 0)::int8 from oncebox.cursor where workflow like 'memory-%'";
-        let stored: i64 = stand.client.query_one(count, &[]).await?.get(0);
+        let stored: i64 = stand.client.query_one(stand::UNDELIVERED, &[&"memory-%"]).await?.get(0);
         if stored >= wanted {
             break;
         }

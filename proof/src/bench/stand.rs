@@ -21,6 +21,10 @@ const SETTINGS: &[&str] = &[
     "checkpoint_timeout=15min",
 ];
 
+/// Events of the workflows whose ids are like $1 that are stored and not delivered.
+pub const UNDELIVERED: &str = "select coalesce(sum(c.appended - d.completed), 0)::int8
+   from oncebox.cursor as c join oncebox.delivery as d on d.cursor = c.id where c.workflow like $1";
+
 pub struct Stand {
     pub folder: PathBuf,
     pub binary: PathBuf,
