@@ -7,6 +7,8 @@ use crate::outbox::load::Budget;
 
 /// Of one partition in one answer; librdkafka's own.
 const MOST_OF_A_PARTITION: usize = 1 << 20;
+/// The largest message that librdkafka expects unless it is told otherwise; it refuses answers that are bound below it.
+const LARGEST_MESSAGE: usize = 1_000_000;
 
 /// A client without a group: metadata, offsets, topic ids.
 pub fn client(kafka: &Kafka) -> ClientConfig {
@@ -31,9 +33,10 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     let mut config = client(kafka);
     // A broker answers with at least one record, whatever its size, so that small bounds stop nobody.
     let prefetched = budget.bytes() / 4;
+    let largest = kafka.properties.get("message.max.bytes").and_then(|bytes| bytes.expose().parse().ok());
     let (queued, answer, part) = (
         (prefetched / 1024).to_string(),
-        prefetched.to_string(),
+        prefetched.max(largest.unwrap_or(LARGEST_MESSAGE)).to_string(),
         (prefetched / 4).min(MOST_OF_A_PARTITION).to_string(),
     );
     let ours = [
@@ -76,4 +79,31 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     }
     config.set("group.id", format!("{}.{workflow}", kafka.group_prefix));
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::consumer::BaseConsumer;
+
+    use super::*;
+    use crate::config::Secret;
+
+    #[test]
+    fn any_number_of_workflows_and_any_size_of_messages_makes_a_consumer() {
+        for (workflows, largest) in
+            [(1, None), (100, None), (2_000, None), (1, Some("50000000")), (100, Some("5000000"))]
+        {
+            let budget = Budget::default();
+            budget.share_among(workflows);
+            let property = |bytes: &str| ("message.max.bytes".to_owned(), Secret::new(bytes));
+            let kafka = Kafka {
+                brokers: "127.0.0.1:1".to_owned(),
+                cluster: None,
+                group_prefix: "g".to_owned(),
+                properties: largest.into_iter().map(property).collect(),
+            };
+            let made = consumer(&kafka, "w", &budget).create::<BaseConsumer>();
+            assert!(made.is_ok(), "{workflows} workflows, {largest:?}: {:?}", made.err());
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64>
         .client
         .batch_execute(
             "drop table if exists bench_rows, bench_sample;
-             create table bench_rows (like oncebox.outbox including all) with (autovacuum_vacuum_insert_threshold = -1);
+             create table bench_rows (like oncebox.outbox including all);
              create table bench_sample as select * from oncebox.outbox limit 1000;",
         )
         .await?;
