@@ -16,10 +16,10 @@ struct Amount {
 pub struct Budget(AtomicUsize);
 
 /// All workflows together, in each place.
-const BYTES_IN_ALL: usize = 128 << 20;
-const MOST_BYTES: usize = 64 << 20;
+const BYTES_IN_ALL: usize = 48 << 20;
+const MOST_BYTES: usize = 48 << 20;
 /// Whoever holds nothing takes what comes, whatever its size: nobody is stopped by a small share. Up to 2,048 workflows.
-const FEWEST_BYTES: usize = 64 << 10;
+const FEWEST_BYTES: usize = 24 << 10;
 
 impl Budget {
     /// So many workflows share it from now on.
