@@ -3,7 +3,7 @@
 /// Parsing, running and dropping a program descend into it. More than anybody writes, and brackets that a stack holds; a chain of
 /// thousands of operators may still be too much for it.
 const LONGEST: usize = 16 << 10;
-const DEEPEST: usize = 128;
+const DEEPEST: usize = 48;
 
 /// Natives and definitions that are left out, and with them what is defined by them.
 pub const REFUSED: [&str; 22] = [
