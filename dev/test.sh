@@ -49,8 +49,10 @@ else
   echo "failed: the short run under faults; its last lines:"
   tail -n 30 "$log"
 fi
-# Said again where it is looked for first.
-sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p' "$log"
+# Said again where it is looked for first: what failed, and what it said, without the stack.
+awk '/^---- .* stdout ----$/ {shown = 40; print "failed: " $2; next}
+  /^failures:$/ {shown = 0}
+  shown > 0 && !/^ +([0-9]+: |at )/ && NF {print "  " $0; shown--}' "$log"
 # Tests that found something missing on this machine say so in a file; they count as skipped, not as passed.
 if [ -f target/skipped.log ]; then
   sort target/skipped.log

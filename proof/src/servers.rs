@@ -1,15 +1,22 @@
 //! A Kafka broker of a run's own, because it is killed; and what both servers need.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+/// Not one that the system hands out: before its server listens, a connection on its way out could be given the same.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(7_919);
+    let ports = (0..12_000).map(|_| 20_000 + begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000);
+    let mut free =
+        ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| TcpListener::bind(local(*port)).is_ok());
+    free.next().context("no free port")
 }
 
 pub fn local(port: u16) -> SocketAddr {

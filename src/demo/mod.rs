@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::cli::Failure;
+use crate::receiver::free_port;
 use orders::Orders;
 use tally::Tally;
 
@@ -255,8 +256,4 @@ fn write_environment(path: &Path, variables: &[(&str, &String)]) -> anyhow::Resu
         writeln!(file, "export {name}='{}'", value.replace('\'', r"'\''"))?;
     }
     Ok(())
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

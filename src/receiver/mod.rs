@@ -7,6 +7,7 @@
 pub mod behaviour;
 pub mod fast;
 pub mod log;
+mod port;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -29,6 +30,7 @@ use crate::send::signature::{self, Refusal, Signed};
 
 pub use behaviour::{Answer, Behaviour, Seen};
 pub use log::{Line, Log};
+pub use port::free_port;
 
 /// Decides how a request is answered.
 pub type Decide = Arc<dyn Fn(&Seen) -> Answer + Send + Sync>;

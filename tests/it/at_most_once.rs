@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use oncebox::receiver::{Answer, Seen};
 
 use crate::support::gate::Gate;
-use crate::support::process::{Config, oncebox};
+use crate::support::process::{Config, free_port, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const CONCURRENCY: usize = 8;
@@ -123,7 +123,7 @@ async fn every_answer_is_final_and_a_lost_one_is_in_doubt() {
 async fn what_surely_never_left_is_tried_again() {
     let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
     let mut config = config(&topic, &database, &receiver);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    let port = free_port();
     config.url = format!("http://127.0.0.1:{port}/events");
     let relay = Relay::start(&config);
     topic.send_orders(0..20);

@@ -8,8 +8,8 @@ use oncebox::receiver::Answer;
 
 use crate::direct::{order, rows};
 use crate::start::run_on;
-use crate::support::cluster::{Cluster, Server, free_port, listening, run, unprivileged};
-use crate::support::process::{Config, command};
+use crate::support::cluster::{Cluster, Server, listening, run, unprivileged};
+use crate::support::process::{Config, command, free_port};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services, skip};
 
 /// A pgbouncer in transaction mode, ended with its owner.

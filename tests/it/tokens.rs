@@ -8,7 +8,7 @@ use oncebox::receiver::Answer;
 use oncebox::send::outcome::{Outcome, Trouble};
 
 use crate::support::attempt::{attempt, rules, target, workflow};
-use crate::support::process::Config;
+use crate::support::process::{Config, free_port};
 use crate::support::servers::{Reply, TokenServer};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
@@ -142,9 +142,9 @@ async fn a_token_endpoint_that_is_down_delays_events_and_puts_none_in_doubt() {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let receiver = TestReceiver::start().await;
     // A port that nobody listens on, taken again later.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap();
+    let port = format!("127.0.0.1:{}", free_port());
     let mut config = Config::new(&topic, &database, &receiver);
-    config.endpoint = oauth2(&port.to_string());
+    config.endpoint = oauth2(&port);
     let relay = Relay::start_in(&config, "", &SECRETS);
     topic.send_orders(0..20);
     let attempts = async |outcome: &str| {
@@ -157,7 +157,7 @@ async fn a_token_endpoint_that_is_down_delays_events_and_puts_none_in_doubt() {
     // Then it answers, and badly; then not at all; then well.
     let mood = Arc::new(AtomicUsize::new(0));
     let told = Arc::clone(&mood);
-    let tokens = TokenServer::start(&port.to_string(), move |_| match told.load(Ordering::Acquire) {
+    let tokens = TokenServer::start(&port, move |_| match told.load(Ordering::Acquire) {
         0 => Reply::status(500, "no tokens today"),
         1 => Reply { after: Duration::from_secs(3600), ..Reply::token("late", 60) },
         _ => Reply::token("good", 60),

@@ -131,7 +131,7 @@ pub fn migrated(database: &TestDatabase) {
 }
 
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+    oncebox::receiver::free_port().expect("a free port")
 }
 
 impl Relay {
