@@ -7,8 +7,8 @@ use crate::outbox::load::Budget;
 
 /// Of one partition in one answer; librdkafka's own.
 const MOST_OF_A_PARTITION: usize = 1 << 20;
-/// The largest message that librdkafka expects unless it is told otherwise; it refuses answers that are bound below it.
-const LARGEST_MESSAGE: usize = 1_000_000;
+/// The least that an answer is bound to.
+const LEAST_OF_AN_ANSWER: usize = 64 << 10;
 
 /// A client without a group: metadata, offsets, topic ids.
 pub fn client(kafka: &Kafka) -> ClientConfig {
@@ -34,11 +34,9 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     // A broker answers with at least one record, whatever its size, so that small bounds stop nobody.
     let prefetched = budget.bytes() / 4;
     let largest = kafka.properties.get("message.max.bytes").and_then(|bytes| bytes.expose().parse().ok());
-    let (queued, answer, part) = (
-        (prefetched / 1024).to_string(),
-        prefetched.max(largest.unwrap_or(LARGEST_MESSAGE)).to_string(),
-        (prefetched / 4).min(MOST_OF_A_PARTITION).to_string(),
-    );
+    let answer = prefetched.max(largest.unwrap_or(LEAST_OF_AN_ANSWER));
+    let (queued, answer, part) =
+        ((prefetched / 1024).to_string(), answer.to_string(), (prefetched / 4).min(MOST_OF_A_PARTITION).to_string());
     let ours = [
         // What was read is what Postgres says, or what we mark ourselves.
         ("enable.auto.commit", "false"),
@@ -53,6 +51,8 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
     let defaults = [
         ("queued.max.messages.kbytes", queued.as_str()),
         ("fetch.max.bytes", answer.as_str()),
+        // librdkafka refuses answers that are bound below this, 1 MB unless it is told; a consumer has no other use for it.
+        ("message.max.bytes", answer.as_str()),
         ("fetch.message.max.bytes", part.as_str()),
         ("fetch.wait.max.ms", "100"),
         ("session.timeout.ms", "30000"),
