@@ -38,6 +38,33 @@ begin
 end
 $$;
 
+-- Ends are noted one by one. Those that are told in a row of their own are noted by that row.
+create function oncebox.chaos_note_ends() returns trigger language plpgsql as $$
+declare
+    cleared bigint := case tg_op when 'INSERT' then 0 when 'UPDATE' then old.bits & ~new.bits else old.bits end;
+    tried bigint;
+begin
+    insert into oncebox.chaos_audit (tbl, op, old)
+    select 'done', 'DELETE', json_build_object(
+               'cursor', old.cursor, 'record_offset', old.block * 64 + n, 'event_index', old.event_index,
+               'generation', old.generation, 'day', old.day)
+      from generate_series(0, 63) as n
+     where (cleared & (1::bigint << n)) <> 0;
+    -- What is taken together with the last ones is new in them; what is not, is all new.
+    if tg_op <> 'DELETE' then
+        tried := case when tg_op = 'UPDATE' and new.tried_at = old.tried_at then new.tried & ~old.tried else new.tried end;
+        insert into oncebox.chaos_audit (tbl, op, new)
+        select 'done', 'INSERT', json_build_object(
+                   'cursor', new.cursor, 'record_offset', new.block * 64 + n, 'event_index', new.event_index,
+                   'generation', new.generation, 'day', new.day, 'state', 'completed', 'sends', 1,
+                   'status', new.tried_at % 1000, 'at', to_timestamp(new.tried_at / 1000000.0))
+          from generate_series(0, 63) as n
+         where (tried & (1::bigint << n)) <> 0;
+    end if;
+    return null;
+end
+$$;
+
 create trigger chaos_note after insert or update or delete on oncebox.cursor
     for each row execute function oncebox.chaos_note('cursor');
 create trigger chaos_note after insert or update or delete on oncebox.delivery
@@ -48,7 +75,9 @@ create trigger chaos_note_event after insert on oncebox.outbox
     for each row execute function oncebox.chaos_note_event();
 create trigger chaos_note after update or delete on oncebox.outbox
     for each row execute function oncebox.chaos_note('outbox');
-create trigger chaos_note after insert or update or delete on oncebox.done
+create trigger chaos_note_ends after insert or update or delete on oncebox.ended
+    for each row execute function oncebox.chaos_note_ends();
+create trigger chaos_note after insert or update or delete on oncebox.remark
     for each row execute function oncebox.chaos_note('done');
 create trigger chaos_note after insert or update or delete on oncebox.dead_letter
     for each row execute function oncebox.chaos_note('dead_letter');

@@ -3,7 +3,7 @@
 -- attempt was a retry's, $10 process, $11 body bytes, $12 whether its lane stays shut.
 -- One statement: done, dead letter, retry and counter change together or not at all. Only under the current fence (of
 -- the retry row, or of the delivery for a first attempt, on the server it was taken from), on locked rows. The dead letter is written only when the
--- insert into done was the first. After a failover that lost commits the event itself may be missing: then nothing is
+-- end was the first. After a failover that lost commits the event itself may be missing: then nothing is
 -- written, because an end without its dead letter would be a loss; the record is read and sent again. Index: primary keys.
 with durable as materialized (
     select set_config('synchronous_commit',
@@ -27,15 +27,18 @@ allowed as (
     union all
     select held.cursor from held join delivery on true cross join durable where $9
 ),
-ended as (
-    insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-    select $1, $2, $3, $4, $5, 'discarded', $7, clock_timestamp()
+ending as materialized (
+    select allowed.cursor
       from allowed
      where exists (
            select 1 from oncebox.outbox as o
             where o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation = $4 and o.day = $5)
-        on conflict do nothing
- returning cursor
+),
+ended as materialized (
+    select f.cursor
+      from ending as e
+     cross join lateral oncebox.finish(array[e.cursor], array[$2::bigint], array[$3::integer], array[$4::integer],
+                                       array[$5::date], 'discarded', array[$7::integer], array[null::integer]) as f
 ),
 cleared as (
     delete from oncebox.retry as r

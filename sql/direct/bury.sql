@@ -31,10 +31,6 @@ fresh as (
         on conflict do nothing
  returning cursor, record_offset, generation, day
 ),
-ended as (
-    insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-    select f.cursor, f.record_offset, 0, f.generation, f.day, 'discarded', 0, clock_timestamp() from fresh as f
-),
 parked as (
     insert into oncebox.dead_letter
            (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, detail,
@@ -57,9 +53,19 @@ sums as materialized (
      order by d.cursor
        for update of d
 ),
+ended as materialized (
+    select count(*)
+      from (select count(*) from sums) as after_deliveries
+     cross join lateral oncebox.finish(
+               array(select f.cursor from fresh as f), array(select f.record_offset from fresh as f),
+               array(select 0 from fresh as f), array(select f.generation from fresh as f),
+               array(select f.day from fresh as f), 'discarded', array(select 0 from fresh as f),
+               array(select null::integer from fresh as f)) as f
+),
 discarded as (
     update oncebox.delivery as d set discarded = d.discarded + sums.records from sums where d.cursor = sums.cursor
 )
 select r.cursor, r.record_offset, f.day is not null as fresh
   from records as r
+ cross join ended
   left join fresh as f on f.cursor = r.cursor and f.record_offset = r.record_offset;

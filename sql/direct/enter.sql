@@ -41,9 +41,9 @@ waiting as (
         on o.cursor = s.id and o.record_offset >= s.claimed_to and o.record_offset < s.upto
        and o.generation = s.generation and not o.delayed
      where not exists (
-           select 1 from oncebox.done as d
-            where d.cursor = o.cursor and d.record_offset = o.record_offset and d.event_index = o.event_index
-              and d.generation = o.generation and d.day = o.day)
+           select 1 from oncebox.ended as d
+            where d.cursor = o.cursor and d.block = o.record_offset >> 6 and d.event_index = o.event_index
+              and d.generation = o.generation and d.day = o.day and oncebox.has(d.bits, o.record_offset))
         on conflict do nothing
 ),
 let_go as (

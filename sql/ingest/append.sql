@@ -106,13 +106,6 @@ suppressed as materialized (
 repeats as materialized (
     select cursor, count(*)::int4 as events, sum(bytes)::int8 as bytes from suppressed group by cursor
 ),
-ended as (
-    insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-    select d.cursor, d.record_offset, 0, moved.generation, durable.day, 'discarded', 0, clock_timestamp()
-      from unnest($22, $23) as d (cursor, record_offset)
-      join moved on moved.id = d.cursor
-     cross join durable
-),
 parked as (
     insert into oncebox.dead_letter
            (cursor, record_offset, event_index, generation, day, workflow, topic, partition, reason, detail,
@@ -132,6 +125,21 @@ counted as materialized (
      where moved.dead > 0 or repeats.events > 0
      order by v.cursor
        for update of v
+),
+dead as materialized (
+    select d.cursor, d.record_offset, moved.generation, durable.day
+      from unnest($22, $23) as d (cursor, record_offset)
+      join moved on moved.id = d.cursor
+     cross join durable
+     cross join (select count(*) from counted) as after_deliveries
+),
+ended as materialized (
+    select count(*)
+      from oncebox.finish(
+               array(select d.cursor from dead as d), array(select d.record_offset from dead as d),
+               array(select 0 from dead as d), array(select d.generation from dead as d),
+               array(select d.day from dead as d), 'discarded', array(select 0 from dead as d),
+               array(select null::integer from dead as d)) as f
 ),
 discarded as (
     update oncebox.delivery as v
@@ -161,6 +169,7 @@ select moved.id, moved.claimed_to = moved.next_offset as claimed, moved.generati
        null::bigint as left_offset, null::integer as left_index, null::boolean as suppressed
   from moved
  cross join durable
+ cross join ended
  union all
 select s.cursor, null, null, null, s.record_offset, s.event_index, true from suppressed as s
  union all

@@ -8,7 +8,7 @@
 -- The fence never falls and is never below the clock. The clock that bounds the search is a query of its own: asked anew for
 -- each row, it could not be part of the index search, and whoever looks would pass through the whole backlog. offset 0 keeps the look into done a search for each row: as a join it
 -- reads a whole day while nobody has counted that day's rows.
--- The statement itself is the function of this name, in migrations/0005_plans.sql: planned once per connection.
+-- The statement itself is the function of this name, in migrations/0008_by_block.sql: planned once per connection.
 select cursor, record_offset, event_index, generation, day, sends, counted, fence, age, late, expired, in_doubt,
        topic, partition, key, event_type, content_type, traceparent, source_at, stored_at, lane, body
   from oncebox.claim_retries($1, $2, $3, $4, $5, $6);

@@ -24,8 +24,8 @@ select f.cursor, f.record_offset, f.event_index, f.generation, f.day, locked.wor
   join locked on locked.cursor = f.cursor and locked.epoch = f.epoch and locked.owner = $10
    and locked.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
  where not exists (
-       select 1 from oncebox.done as d
-        where d.cursor = f.cursor and d.record_offset = f.record_offset
+       select 1 from oncebox.ended as d
+        where d.cursor = f.cursor and d.block = f.record_offset >> 6 and oncebox.has(d.bits, f.record_offset)
           and d.event_index = f.event_index and d.generation = f.generation and d.day = f.day)
     on conflict (cursor, record_offset, event_index, generation)
     do update set fence = oncebox.retry.fence where oncebox.retry.fence = excluded.fence

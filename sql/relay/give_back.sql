@@ -13,7 +13,8 @@ update oncebox.cursor as c
                     where o.cursor = $1 and o.record_offset = r.record_offset and o.event_index = r.event_index
                       and o.generation = r.generation and o.day = r.day and o.delayed)),
            (select max(d.record_offset) + 1 from oncebox.done as d
-             where d.cursor = $1 and d.record_offset >= $3 and d.record_offset < c.claimed_to
+             where d.cursor = $1 and d.block >= $3 >> 6 and d.block <= c.claimed_to >> 6
+               and d.record_offset >= $3 and d.record_offset < c.claimed_to
                and d.generation = c.generation and d.sends > 0
                and not exists (
                    select 1 from oncebox.outbox as o

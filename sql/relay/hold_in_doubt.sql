@@ -14,8 +14,8 @@ with due as materialized (
 finished as materialized (
     select due.cursor, due.record_offset, due.event_index, due.generation
       from due
-      join oncebox.done as d
-        on d.cursor = due.cursor and d.record_offset = due.record_offset
+      join oncebox.ended as d
+        on d.cursor = due.cursor and d.block = due.record_offset >> 6 and oncebox.has(d.bits, due.record_offset)
        and d.event_index = due.event_index and d.generation = due.generation and d.day = due.day
 ),
 removed as (

@@ -5,6 +5,6 @@
 -- that waits is released when it is the first of all that are stored, none of them was let go (a replay may come before one
 -- that was), and no dead letter keeps the lane shut. A first that is done
 -- already (a late answer) goes. One with a delay is not due before its time.
--- The statement itself is the function of this name, in migrations/0005_plans.sql: planned once per connection.
+-- The statement itself is the function of this name, in migrations/0008_by_block.sql: planned once per connection.
 select cursor, lane, opened
   from oncebox.open_lanes($1, $2, $3, $4);

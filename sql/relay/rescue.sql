@@ -30,10 +30,10 @@ lost as materialized (
      cross join kept
      where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4
        and not exists (
-           select 1 from oncebox.done as d
-            where d.cursor = $1 and d.record_offset >= $3 and d.record_offset < $4
-              and d.record_offset = o.record_offset and d.event_index = o.event_index
-              and d.generation = o.generation and d.day = o.day)
+           select 1 from oncebox.ended as d
+            where d.cursor = $1 and d.block >= $3 >> 6 and d.block <= $4 >> 6
+              and d.block = o.record_offset >> 6 and d.event_index = o.event_index
+              and d.generation = o.generation and d.day = o.day and oncebox.has(d.bits, o.record_offset))
        and not exists (
            select 1 from oncebox.retry as r
             where r.cursor = $1 and r.record_offset = o.record_offset

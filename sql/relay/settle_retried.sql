@@ -5,6 +5,6 @@
 -- the fence of each retry row: what was sent under another fence is late. A row that another attempt holds stays until that
 -- one has ended, so that nothing that waits for it overtakes it. Index: primary keys. Delivery rows are locked in cursor
 -- order.
--- The statement itself is the function of this name, in migrations/0006_today.sql: planned once per connection.
+-- The statement itself is the function of this name, in migrations/0008_by_block.sql: planned once per connection.
 select cursor, record_offset, event_index, generation, fence
   from oncebox.settle_retried($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);

@@ -44,8 +44,8 @@ const IN_SQL: [(&str, &str, &str); 23] = [
     ("park-under-any-fence", "and $9 and r.fence = $8", "and $9"),
     (
         "nothing-rescued",
-        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4\n       and not exists (\n           select 1 from oncebox.done",
-        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $3 and $4 > 0\n       and not exists (\n           select 1 from oncebox.done",
+        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $4\n       and not exists (\n           select 1 from oncebox.ended",
+        "where o.cursor = $1 and o.record_offset >= $3 and o.record_offset < $3 and $4 > 0\n       and not exists (\n           select 1 from oncebox.ended",
     ),
     (
         "no-timeline",
@@ -98,11 +98,7 @@ const IN_SQL: [(&str, &str, &str); 23] = [
         "c.owner = $4 and c.owner_epoch = mine.epoch\n       and c.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
         "c.owner = $4 and c.owner_epoch = mine.epoch",
     ),
-    (
-        "done-twice",
-        "on conflict do nothing\n returning cursor, record_offset, event_index, generation, body_bytes",
-        "on conflict (cursor, record_offset, event_index, generation, day) do update set at = clock_timestamp()\n returning cursor, record_offset, event_index, generation, body_bytes",
-    ),
+    ("done-twice", "\n         where not oncebox.has(m.again, e.record_offset)", ""),
 ];
 
 pub fn is_on(name: &str) -> bool {

@@ -3,16 +3,18 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 6;
+pub const BINARY_VERSION: i32 = 8;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 6] = [
+const MIGRATIONS: [(i32, &str); 8] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
     (4, include_str!("../../sql/migrations/0004_fleet.sql")),
     (5, include_str!("../../sql/migrations/0005_plans.sql")),
     (6, include_str!("../../sql/migrations/0006_today.sql")),
+    (7, include_str!("../../sql/migrations/0007_blocks.sql")),
+    (8, include_str!("../../sql/migrations/0008_by_block.sql")),
 ];
 
 /// How a schema and this binary fit.

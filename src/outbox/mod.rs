@@ -6,6 +6,7 @@
 
 pub mod append;
 pub mod attempt;
+mod block;
 pub mod claim;
 mod columns;
 pub mod cursor;

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::attempt::{EventRef, Places, Right, as_i32};
+use super::block::Blocks;
 use super::claim::place;
-use super::sql::{dates, int4s, int8s, uuid};
+use super::sql::{dates, int4, int4s, int8s, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{Place, ProcessId};
 
@@ -65,39 +66,55 @@ async fn completed_first(
     process: ProcessId,
     batch: &[&Completion],
 ) -> Result<Vec<(Place, Settled)>, Error> {
-    match completed_new(database, process, batch).await {
-        Ok(true) => Ok(batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect()),
-        Ok(false) => completed_again(database, process, batch).await,
-        Err(error) if error.is_conflict() => completed_again(database, process, batch).await,
-        Err(error) => Err(error),
+    // Nearly always there is one.
+    let mut by_status: BTreeMap<Option<u16>, Vec<&Completion>> = BTreeMap::new();
+    for completion in batch {
+        by_status.entry(completion.status).or_default().push(completion);
     }
+    let mut settled = Vec::with_capacity(batch.len());
+    for (status, batch) in by_status {
+        settled.extend(match completed_new(database, process, status, &batch).await {
+            Ok(true) => batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect(),
+            Ok(false) => completed_again(database, process, &batch).await?,
+            Err(error) if error.is_conflict() => completed_again(database, process, &batch).await?,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(settled)
 }
 
 /// As if all of them were sent under deliveries that are still held, and none was written down before; otherwise nothing is.
-async fn completed_new(database: &Database, process: ProcessId, batch: &[&Completion]) -> Result<bool, Error> {
-    let places = Places::of(batch.iter().map(|c| &c.event));
-    let (statuses, bytes) = statuses_and_bytes(batch);
+async fn completed_new(
+    database: &Database,
+    process: ProcessId,
+    status: Option<u16>,
+    batch: &[&Completion],
+) -> Result<bool, Error> {
+    let (Some(status), Some(blocks)) = (status, Blocks::of(batch.iter().map(|c| &c.event))) else {
+        return Ok(false);
+    };
     let mut sums: BTreeMap<i64, Sum> = BTreeMap::new();
-    for (completion, bytes) in batch.iter().zip(&bytes) {
+    for completion in batch {
         let epoch = completion.right.fence();
         let sum = sums.entry(completion.event.place.cursor.0).or_insert(Sum { epoch, events: 0, bytes: 0 });
         if sum.epoch != epoch {
             return Ok(false);
         }
         sum.events += 1;
-        sum.bytes += i64::from(*bytes);
+        sum.bytes += i64::try_from(completion.event.body_bytes).unwrap_or(i64::MAX);
     }
     let cursors: Vec<i64> = sums.keys().copied().collect();
     let column = |of: fn(&Sum) -> i64| sums.values().map(of).collect::<Vec<i64>>();
     let (events, sizes, epochs) = (column(|sum| sum.events), column(|sum| sum.bytes), column(|sum| sum.epoch));
+    let status = i32::from(status);
     let parameters = [
-        int8s(&places.cursors),
-        int8s(&places.offsets),
-        int4s(&places.indexes),
-        int4s(&places.generations),
-        dates(&places.days),
-        int4s(&statuses),
-        int4s(&bytes),
+        int8s(&blocks.cursors),
+        int8s(&blocks.blocks),
+        int4s(&blocks.indexes),
+        int4s(&blocks.generations),
+        dates(&blocks.days),
+        int8s(&blocks.bits),
+        int4(&status),
         uuid(&process),
         int8s(&cursors),
         int8s(&events),

@@ -22,8 +22,9 @@ async fn fill(database: &TestDatabase) {
                                          created_at, config_version, body)
              select 1, n, 0, 0, timezone('utc', now())::date, 'k', 't', 'text/plain', now(), 1, 'x'
                from generate_series(0, {EVENTS} - 1) as n;
-             insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-             select 1, n, 0, 0, timezone('utc', now())::date, 'completed', 1, now() from generate_series(0, {EVENTS} / 2) as n;
+             insert into oncebox.ended (cursor, block, event_index, generation, day, bits, again, tried, tried_at)
+             select 1, n >> 6, 0, 0, timezone('utc', now())::date, bit_or(1::int8 << (n & 63)), 0, 0, 0
+               from generate_series(0, {EVENTS} / 2) as n group by n >> 6;
              insert into oncebox.retry (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted,
                                         fence, due, in_doubt, event_at)
              select 1, n, 0, 0, timezone('utc', now())::date, 'w' || n % 10, 'retryable', 1, 1, 1, now(), n % 2 = 0, now()
@@ -130,7 +131,7 @@ async fn whoever_looks_for_work_reads_no_whole_table_be_it_empty_unknown_or_full
     assert_indexed(&database, "empty").await;
     fill(&database).await;
     assert_indexed(&database, "full and never looked at").await;
-    database.execute("analyze oncebox.outbox; analyze oncebox.done; analyze oncebox.retry").await;
+    database.execute("analyze oncebox.outbox; analyze oncebox.ended; analyze oncebox.retry").await;
     assert_indexed(&database, "full and known").await;
 }
 
@@ -164,6 +165,11 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
     for batch in 0..3 {
         let (from, to) = (batch * events, (batch + 1) * events);
         let all = |value: &str| format!("array(select {value} from generate_series({from}, {to} - 1) as n)");
+        let each = |value: &str| {
+            format!(
+                "array(select {value} from generate_series({from}::bigint, {to} - 1) as n group by n >> 6 order by n >> 6)"
+            )
+        };
         let stored = wal_bytes(
             &database,
             &format!(
@@ -188,14 +194,13 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
         let settled = wal_bytes(
             &database,
             &format!(
-                "select * from oncebox.settle_new({cursors}, {offsets}, {zeros}, {zeros}, {days}, {statuses}, {sizes}, '{process}',
+                "select * from oncebox.settle_new({cursors}, {blocks}, {zeros}, {zeros}, {days}, {bits}, 200, '{process}',
                      array[1]::bigint[], array[{events}]::bigint[], array[{events} * {body}]::bigint[], array[7]::bigint[])",
-                cursors = all("1::bigint"),
-                offsets = all("n::bigint"),
-                zeros = all("0"),
-                days = all("timezone('utc', now())::date"),
-                statuses = all("200"),
-                sizes = all(&body.to_string()),
+                cursors = each("1::bigint"),
+                blocks = each("n >> 6"),
+                zeros = each("0"),
+                days = each("timezone('utc', now())::date"),
+                bits = each("bit_or(1::bigint << (n & 63)::integer)"),
             ),
         )
         .await;

@@ -49,7 +49,7 @@ async fn a_change_that_the_source_repeats_is_delivered_once_wherever_it_comes_ag
     suppressed(&relay, 300.0).await;
     // Also after the first ones are long delivered and purged.
     database.execute("delete from oncebox.outbox").await;
-    database.execute("delete from oncebox.done").await;
+    database.execute("delete from oncebox.ended").await;
     assert_eq!(relay.stop().await, Some(0));
     relay = Relay::start(&config);
     all(1);

@@ -111,8 +111,7 @@ async fn an_end_is_found_under_the_day_of_the_event_that_is_held() {
     case.stored_anew_after_midnight().await;
     case.test
         .execute(
-            "insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-             select 1, 0, 0, 0, day, 'completed', 1, now() from oncebox.outbox",
+            "select oncebox.finish('{1}', '{0}', '{0}', '{0}', array[day], 'completed', '{1}', '{200}') from oncebox.outbox",
         )
         .await;
     settle::clear_done(&case.database, std::slice::from_ref(&case.event)).await.expect("it runs");

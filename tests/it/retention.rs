@@ -10,7 +10,7 @@ use oncebox::outbox::{Database, partitions};
 use crate::support::process::migrated;
 use crate::support::{TestDatabase, services};
 
-const PARENTS: [&str; 4] = ["outbox", "done", "attempt", "ledger"];
+const PARENTS: [&str; 5] = ["outbox", "ended", "remark", "attempt", "ledger"];
 
 struct Case {
     test: TestDatabase,
@@ -83,8 +83,7 @@ impl Case {
     async fn done(&self, ago: u32, offset: i64) {
         self.test
             .execute(&format!(
-                "insert into oncebox.done (cursor, record_offset, event_index, generation, day, state, sends, at)
-                 values (1, {offset}, 0, 0, {}, 'completed', 1, now())",
+                "select oncebox.finish('{{1}}', '{{{offset}}}', '{{0}}', '{{0}}', array[{}], 'completed', '{{1}}', '{{200}}')",
                 day(ago)
             ))
             .await;
@@ -132,11 +131,11 @@ async fn a_settled_day_loses_its_bodies_after_payload_retention_and_its_records_
     }
     // What says that an event is done goes in a later turn than the event.
     case.maintain().await;
-    assert_eq!(case.left(31).await, ["done", "attempt", "ledger"]);
+    assert_eq!(case.left(31).await, ["ended", "remark", "attempt", "ledger"]);
     case.maintain().await;
     assert_eq!(case.left(31).await, [""; 0]);
-    assert_eq!(case.left(30).await, ["done", "attempt", "ledger"]);
-    assert_eq!(case.left(4).await, ["done", "attempt", "ledger"]);
+    assert_eq!(case.left(30).await, ["ended", "remark", "attempt", "ledger"]);
+    assert_eq!(case.left(4).await, ["ended", "remark", "attempt", "ledger"]);
     assert_eq!(case.left(3).await, PARENTS);
     assert_eq!(case.test.count("select count(*) from oncebox.done").await, 3);
     assert_eq!(case.test.count("select count(*) from oncebox.outbox").await, 1);
@@ -153,7 +152,7 @@ async fn the_workflow_that_keeps_longest_decides_for_all() {
     assert_eq!(case.left(10).await, PARENTS);
     case.workflows.pop();
     case.maintain().await;
-    assert_eq!(case.left(10).await, ["done", "attempt", "ledger"]);
+    assert_eq!(case.left(10).await, ["ended", "remark", "attempt", "ledger"]);
 }
 
 #[tokio::test]
@@ -169,7 +168,7 @@ async fn a_day_with_an_event_that_is_not_settled_stays_however_old() {
     // Settled above what is known to be settled: the place of the oldest open event moves later.
     case.done(39, 10).await;
     case.maintain().await;
-    assert_eq!(case.left(39).await, ["done", "attempt", "ledger"]);
+    assert_eq!(case.left(39).await, ["ended", "remark", "attempt", "ledger"]);
 }
 
 #[tokio::test]
@@ -201,7 +200,7 @@ async fn a_drop_that_was_cut_short_is_finished() {
     case.test.execute(&detach.replace("DAY", &day(10))).await;
     assert_eq!(case.left(10).await, PARENTS);
     case.maintain().await;
-    assert_eq!(case.left(10).await, ["done", "attempt", "ledger"]);
+    assert_eq!(case.left(10).await, ["ended", "remark", "attempt", "ledger"]);
 }
 
 #[tokio::test]

@@ -122,14 +122,16 @@ async fn history(stand: &Stand, rows: i64) -> anyhow::Result<i64> {
                             s.source_at, clock_timestamp(), 1, s.body
                        from generate_series($1::int8, $2::int8) as n, (select * from bench_sample limit 1) as s
                  )
-                 insert into oncebox.done
-                        (cursor, record_offset, event_index, generation, day, state, sends, status, body_bytes, at)
-                 select 11, n, 0, 0, timezone('utc', clock_timestamp())::date, 'completed', 1, 200, 500, clock_timestamp()
-                   from generate_series($1::int8, $2::int8) as n",
+                 insert into oncebox.ended (cursor, block, event_index, generation, day, bits, again, tried, tried_at)
+                 select 11, n >> 6, 0, 0, timezone('utc', clock_timestamp())::date, bit_or(1::int8 << (n & 63)::int), 0,
+                        bit_or(1::int8 << (n & 63)::int), 1000 * 1000::int8 * 1700000000 + 200
+                   from generate_series($1::int8, $2::int8) as n group by n >> 6
+                     on conflict (cursor, block, event_index, generation, day)
+                     do update set bits = oncebox.ended.bits | excluded.bits",
                 &[&from, &(from + step - 1)],
             )
             .await?;
     }
-    stand.client.batch_execute("analyze oncebox.outbox; analyze oncebox.done; checkpoint").await?;
+    stand.client.batch_execute("analyze oncebox.outbox; analyze oncebox.ended; checkpoint").await?;
     Ok(rows)
 }
