@@ -3,6 +3,7 @@
 mod against;
 mod answers;
 mod at_most_once;
+mod blocks;
 mod config;
 mod contract;
 mod cost;
