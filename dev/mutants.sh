@@ -37,6 +37,7 @@ mutants=(
   "late-answer-frees-the-lane|it|a_late_answer_leaves_the_lane_to_the_attempt_that_holds_it"
   "removed-work-forgotten|it|what_is_left_of_a_removed_workflow_is_drained_with_its_last_configuration"
   "done-twice|it|a_late_delivery_counts_once_and_an_end_never_changes"
+  "clashes-ignored|it|a_first_delivery_that_is_written_down_again_counts_once"
   "no-check-before-sending|it|a_retry_whose_lease_ran_out_before_it_was_sent_is_not_sent"
   "lease-shorter-than-timeout|it|each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed"
   "released-before-settled|lib|a_release_gives_back_whole_records_that_were_never_sent"

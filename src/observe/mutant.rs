@@ -98,6 +98,7 @@ const IN_SQL: [(&str, &str, &str); 23] = [
         "c.owner = $4 and c.owner_epoch = mine.epoch\n       and c.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
         "c.owner = $4 and c.owner_epoch = mine.epoch",
     ),
+    ("clashes-ignored", "if clashes > 0 then", "if clashes < 0 then"),
     ("done-twice", "\n         where not oncebox.has(m.again, e.record_offset)", ""),
 ];
 

@@ -147,6 +147,23 @@ async fn a_late_delivery_counts_once_and_an_end_never_changes() {
 }
 
 #[tokio::test]
+async fn a_first_delivery_that_is_written_down_again_counts_once() {
+    let right = Right::Range { epoch: FENCE };
+    let delivered = case(false).await;
+    assert_eq!(delivered.complete(right).await, Settled::Recorded);
+    assert_eq!(delivered.complete(right).await, Settled::AlreadyDone, "asked again after a lost answer");
+    assert_eq!(delivered.park(right).await, Parked::AlreadyDone);
+    assert_eq!(delivered.test.count("select completed from oncebox.delivery").await, 1);
+    let ends = "select count(*) from oncebox.done where state = 'completed' and sends = 1 and status = 200";
+    assert_eq!(delivered.test.count(ends).await, 1);
+    let dead = case(false).await;
+    assert_eq!(dead.park(right).await, Parked::Written);
+    assert_eq!(dead.complete(right).await, Settled::AlreadyDone);
+    assert_eq!(dead.test.count("select completed from oncebox.delivery").await, 0);
+    assert_eq!(dead.test.count("select count(*) from oncebox.done where state = 'discarded'").await, 1);
+}
+
+#[tokio::test]
 async fn a_late_answer_leaves_the_lane_to_the_attempt_that_holds_it() {
     let case = case(true).await;
     assert_eq!(case.complete(Right::Retry { fence: FENCE - 1 }).await, Settled::Late);
