@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use oncebox::outbox::sql::Schema;
 use oncebox::receiver::{Answer, Seen};
 use tokio_postgres::NoTls;
 
@@ -21,8 +22,9 @@ const BEFORE: [&str; 6] = [
 #[tokio::test]
 async fn what_had_ended_before_an_upgrade_has_ended_so_after_it() {
     let database = TestDatabase::new().await;
+    let schema = Schema::new(&database.schema);
     for migration in BEFORE {
-        database.execute(migration).await;
+        database.client.batch_execute(&schema.text(migration)).await.expect("it runs");
     }
     database
         .execute(
