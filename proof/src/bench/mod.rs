@@ -109,5 +109,6 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     }
     println!("{:>5}s  done", began.elapsed().as_secs());
     results.write(&flags.results)?;
+    stand.clear();
     Ok(true)
 }

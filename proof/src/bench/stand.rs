@@ -130,6 +130,15 @@ impl Stand {
         self.ask("GET /_last").await
     }
 
+    /// Ends, and removes what its servers stored: many gigabytes. Logs and configurations stay.
+    pub fn clear(self) {
+        let folder = self.folder.clone();
+        drop(self);
+        for server in ["kafka", "postgres"] {
+            let _ = std::fs::remove_dir_all(folder.join(server));
+        }
+    }
+
     async fn ask(&self, what: &str) -> anyhow::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(self.receiver_address()).await?;
         stream.write_all(format!("{what} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).await?;
