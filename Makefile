@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd order bench bench-quick bench-peers bench-isolation chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd replays order bench bench-quick bench-peers bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ reloads: ## 20 reloads in a row under load: nothing lost, no request twice
 crowd: ## 100,000 delayed events due in the same second: leased no faster than they are sent
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_DUE=100000 cargo test --features failpoints --test it -- a_crowd_that_is_due_at_once
+
+replays: ## kill -9, twice, during a replay of 10,000 dead letters: each is replayed once
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_LETTERS=10000 cargo test --features failpoints --test it -- two_kills_during_a_replay
 
 EVENTS ?= 1000000
 order: ## a million events over 10,000 ordering keys with failures, kills and rebalances: no inversion; EVENTS= makes it shorter

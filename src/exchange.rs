@@ -61,6 +61,7 @@ impl Process {
             ("kafka", self.config.kafka != new.kafka),
             ("postgres", self.config.postgres != new.postgres),
             ("admin", self.config.admin != new.admin),
+            ("tracing", self.config.tracing != new.tracing),
         ];
         let changed: Vec<&str> = fixed.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect();
         if !changed.is_empty() {

@@ -19,9 +19,10 @@
 //! 8. [`relay::settler`] and [`outbox::settle`] write it down: done, to be tried again, or dead.
 //! 9. [`dead_letter`]: what was given up, to be looked at and replayed.
 //!
-//! Beside the walk: [`observe`] (metrics, logs), [`admin`] (health, metrics over HTTP), [`preflight`] and [`run`] (check and
+//! Beside the walk: [`observe`] (metrics, logs), [`operate`] (what operators see and decide), [`admin`] (the same over HTTP, with health, metrics and the
+//! dashboard), [`preflight`] and [`run`] (check and
 //! start all), [`process`], [`stages`], [`reload`] and `exchange` (what runs, per workflow, and how it is exchanged), [`upkeep`] (gauges, operators' decisions), [`explain`] (what a workflow promises, as data),
-//! [`preview`] (one record without servers), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
+//! [`preview`] (one record without servers), [`verify`] (that nothing was lost, proven), [`receiver`] (a reference endpoint), [`demo`], [`cli`].
 
 pub mod config;
 pub mod dead_letter;
@@ -38,7 +39,9 @@ pub mod cli;
 pub mod demo;
 mod exchange;
 pub mod explain;
+mod export;
 pub mod observe;
+pub mod operate;
 pub mod preflight;
 pub mod preview;
 pub mod process;
@@ -47,3 +50,4 @@ pub mod reload;
 pub mod run;
 pub mod stages;
 pub mod upkeep;
+pub mod verify;

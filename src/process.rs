@@ -15,11 +15,13 @@ use tokio::sync::{broadcast, mpsc, watch};
 use crate::admin::Readiness;
 use crate::config::{Config, Workflow};
 use crate::event::{ProcessId, Standing};
+use crate::export::export_forever;
 use crate::ingest;
 use crate::ingest::watch::Watch;
 use crate::ingest::watched::Watched;
 use crate::ingest::workers::Workers;
 use crate::observe::Metrics;
+use crate::observe::trace::Tracer;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
 use crate::outbox::writer::{Coming, Writer};
@@ -116,6 +118,16 @@ impl Process {
             metrics: Arc::clone(metrics),
             rules: rules(&config),
             budget,
+            tracer: None,
+        };
+        let mut background = tokio::task::JoinSet::new();
+        let sending = match &config.tracing {
+            Some(collector) => {
+                let (tracer, spans) = Tracer::new();
+                background.spawn(export_forever(collector.clone(), tracer.clone(), spans));
+                relay::Shared { tracer: Some(tracer), ..sending }
+            }
+            None => sending,
         };
         let (drains_found, drains) = mpsc::unbounded_channel();
         let mut process = Self {
@@ -137,7 +149,7 @@ impl Process {
             stopping: watch::channel(false).0,
             writer: tokio::spawn(writer.run(queue)),
             settlers,
-            background: tokio::task::JoinSet::new(),
+            background,
             config,
         };
         for workflow in process.config.workflows.clone() {
@@ -150,6 +162,11 @@ impl Process {
 
     pub fn id(&self) -> ProcessId {
         self.id
+    }
+
+    /// The workflows that run, as they change.
+    pub fn workflows(&self) -> watch::Receiver<Vec<Arc<Workflow>>> {
+        self.workflows.subscribe()
     }
 
     /// How many workflows run.

@@ -8,8 +8,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{error, info};
 
-use crate::admin::{self, Readiness};
+use crate::admin::live::History;
+use crate::admin::{self, Api, Desk};
 use crate::config::Config;
+use crate::dead_letter::replayer::replay_forever;
 use crate::observe::{Metrics, chain};
 use crate::outbox::{Database, partitions, workflow};
 use crate::preflight;
@@ -19,11 +21,12 @@ use crate::reload::Reloads;
 /// Runs until `stopped` says true, then drains. Returns once everything that was started has ended.
 pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
-    let readiness = Arc::new(Readiness::default());
+    let desk = Desk::new(&config.admin, &metrics);
+    let readiness = Arc::clone(&desk.readiness);
     let listener = TcpListener::bind(config.admin.listen)
         .await
         .with_context(|| format!("admin.listen {} cannot be used", config.admin.listen))?;
-    let admin = tokio::spawn(admin::serve(listener, Arc::clone(&metrics), Arc::clone(&readiness)));
+    let admin = tokio::spawn(admin::serve(listener, desk.clone()));
     let database = Database::new(&config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
     tokio::select! {
         checked = preflight::patiently(async || preflight::check_database(&database).await) => checked?,
@@ -39,6 +42,8 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
         _ = stopped.wait_for(|stop| *stop) => return Ok(()),
     };
     let (mut process, mut drains) = Process::start(prepared, &database, &cluster, &metrics, &readiness)?;
+    let mut beside = tokio::task::JoinSet::new();
+    desk.open(operators(&process, &metrics, &mut beside)?);
     readiness.checked.store(true, Ordering::Release);
     info!(process = %process.id(), workflows = process.running(), "running");
     let meanwhile = stopped.clone();
@@ -65,10 +70,20 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
     }
     info!("stopping: finishing what is under way");
     readiness.stopping.store(true, Ordering::Release);
+    beside.abort_all();
     process.drain().await;
     admin.abort();
     info!("stopped");
     Ok(())
+}
+
+/// What operators ask, and what they ask for, on connections of their own.
+fn operators(process: &Process, metrics: &Arc<Metrics>, beside: &mut tokio::task::JoinSet<()>) -> anyhow::Result<Api> {
+    let database = Database::new(&process.config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
+    let (workflows, history) = (process.workflows(), Arc::new(History::default()));
+    beside.spawn(Arc::clone(&history).sample_forever(Arc::clone(metrics)));
+    beside.spawn(replay_forever(database.clone(), process.id(), workflows.clone()));
+    Ok(Api { database, workflows, history })
 }
 
 /// Workflows that Postgres knows, and room for their events.

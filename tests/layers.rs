@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A module and those it may use. `run`, `upkeep`, `cli` and `demo` see all that they start or show.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("event", &[]),
     // The schedule's span is a retry rule, and those live in send::backoff alone.
     ("config", &["config", "send::backoff"]),
@@ -16,7 +16,11 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("direct", &["direct", "config", "event", "outbox", "transform"]),
     ("ingest", &["ingest", "config", "direct", "event", "observe", "outbox", "transform"]),
     ("relay", &["relay", "config", "direct", "event", "observe", "outbox", "send"]),
-    ("dead_letter", &["dead_letter", "config", "event", "outbox", "transform"]),
+    ("dead_letter", &["dead_letter", "config", "event", "observe", "outbox", "transform"]),
+    ("operate", &["operate", "config", "dead_letter", "event", "outbox"]),
+    // Handlers take requests apart; what is decided is decided in operate.
+    ("admin", &["admin", "config", "dead_letter", "event", "observe", "operate", "outbox::Database"]),
+    ("verify", &["verify", "config", "event", "ingest", "outbox"]),
     ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key_format"]),
     ("preview", &["preview", "config", "event", "observe", "transform"]),
 ];

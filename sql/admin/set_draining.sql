@@ -1,3 +1,16 @@
 -- Have what is left of a workflow delivered, or not. Called by outbox::left::set_draining.
--- $1 workflow, $2 whether. Index: primary key.
-update oncebox.workflow set draining = $2 where id = $1 returning id;
+-- $1 workflow, $2 whether, $3 who. Index: primary key. A pause or a suspension that it was removed with is over when it is drained.
+with changed as (
+    update oncebox.workflow
+       set draining = $2,
+           state = case when $2 and state in ('paused', 'suspended') then 'running' else state end,
+           reason = case when $2 and state in ('paused', 'suspended') then null else reason end,
+           changed_by = $3, changed_at = clock_timestamp()
+     where id = $1
+ returning id
+),
+audited as (
+    insert into oncebox.audit (who, action, workflow, detail)
+    select $3, case when $2 then 'drain' else 'drain ended' end, changed.id, '' from changed
+)
+select id from changed;

@@ -1,14 +1,34 @@
 -- Make a dead letter into events again. Called by dead_letter::replay.
 -- $1 cursor, $2 offset, $3 index, $4 generation, $5 config version, $6 who
 -- events: $7 indexes, $8 keys, $9 types, $10 content types, $11 traceparents, $12 source times, $13 bodies, $14 lanes
--- One statement: the dead letter goes and its events come, or neither. The delete is what makes it happen once, however
--- often it is asked for. Where order is kept it waits at its old place in its lane for its turn. The fence goes on from where it
--- was, so that it never falls for a key. Index: primary keys.
-with taken as (
+-- $15 the replay that it is part of, or null
+-- One statement: the dead letter goes and its events come, or neither, and the replay counts it in the same. The delete is what
+-- makes it happen once, however often it is asked for. Not while another event of the same place, and so with the same key, is
+-- under way: an operator may have had the record read again. Where order is kept it waits at its old place in its lane for its turn. The fence goes on
+-- from where it was, so that it never falls for a key. Index: primary keys.
+with active as materialized (
+    select o.generation
+      from oncebox.outbox as o
+     where o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation > $4
+       and not exists (
+           select 1 from oncebox.ended as e
+            where e.cursor = o.cursor and e.block = o.record_offset >> 6 and e.event_index = o.event_index
+              and e.generation = o.generation and e.day = o.day and oncebox.has(e.bits, o.record_offset))
+     limit 1
+),
+taken as (
     delete from oncebox.dead_letter as d
      where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4
- returning d.cursor, d.record_offset, d.generation + 1 as generation, d.workflow, d.fence, d.lane,
-           oncebox.today() as day
+       and not exists (select 1 from active)
+ returning d.cursor, d.record_offset, d.event_index, d.generation as old_generation, d.day as old_day,
+           d.generation + 1 as generation, d.workflow, d.fence, d.lane, oncebox.today() as day
+),
+remarked as (
+    update oncebox.remark as r
+       set letter = 'replayed'
+      from taken as t
+     where r.cursor = t.cursor and r.record_offset = t.record_offset and r.event_index = t.event_index
+       and r.generation = t.old_generation and r.day = t.old_day
 ),
 made as (
     insert into oncebox.outbox
@@ -41,10 +61,17 @@ counted as (
       from (select count(*) as events, coalesce(sum(bytes), 0) as bytes from made) as sums
      where c.id = $1 and sums.events > 0
 ),
+progress as (
+    update oncebox.replay as j
+       set replayed = j.replayed + 1
+      from taken
+     where j.id = $15
+),
 audited as (
     insert into oncebox.audit (who, action, workflow, detail)
     select $6, 'dead letter replayed', taken.workflow,
            taken.cursor::text || '-' || taken.record_offset::text || '-' || ($3::int4)::text
       from taken
 )
-select (select count(*) from taken) as taken, (select count(*) from made) as made;
+select (select count(*) from taken) as taken, (select count(*) from made) as made,
+       (select active.generation from active) as active;

@@ -64,6 +64,7 @@ freed as (
 )
 update oncebox.cursor as c
    set direct = s.is_last, claimed_to = s.upto, delivery_epoch = 0,
+       direct_since = case when s.is_last then s.upto end,
        mark_era = greatest(c.mark_era + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
        owner_epoch = case when s.is_last

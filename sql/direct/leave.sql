@@ -3,6 +3,9 @@
 -- the same keys: an event has one place. The owner's epoch rises: whoever still reads without the outbox is fenced.
 update oncebox.cursor as c
    set direct = false,
+       direct_ranges = c.direct_ranges + int8multirange(
+           int8range(least(coalesce(c.direct_since, c.start_offset), c.next_offset), c.next_offset)),
+       direct_since = null,
        generation = c.generation + case when exists (
            select 1 from oncebox.spilled as s
             where s.cursor = c.id and s.record_offset >= c.next_offset and s.generation = c.generation)

@@ -1,79 +1,94 @@
-//! The HTTP listener of the process: health, readiness, metrics.
+//! The HTTP listener of the process: health, readiness, metrics, the API under `/v1`, and the dashboard.
 //!
-//! `/readyz` turns true once every group was joined and Postgres and its schema were found good; a later outage does not
-//! turn it false again, because restarting the process would help nobody.
+//! Health and metrics answer from the first moment and to anybody. The API answers once Postgres was found good, and only to whom
+//! `guard` lets in.
+//!
+//! Files: `readiness`, `guard` (who may ask), `answer` (how errors look), `live` (what this process knows of its own work), `api` (what can
+//! be asked), `dashboard` (the page).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+pub mod answer;
+pub mod api;
+mod dashboard;
+mod guard;
+pub mod live;
+mod readiness;
 
-use axum::Router;
+use std::sync::{Arc, OnceLock};
+
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Router, middleware};
 use tokio::net::TcpListener;
 
+use crate::config::Admin;
 use crate::observe::Metrics;
 
-/// What readiness hangs on.
-#[derive(Default)]
-pub struct Readiness {
-    /// Postgres answered and its schema fits; Kafka told its cluster id.
-    pub checked: AtomicBool,
-    pub stopping: AtomicBool,
-    joined: std::sync::Mutex<Vec<(Arc<str>, Arc<AtomicBool>)>>,
-}
+pub use api::Api;
+pub use readiness::Readiness;
 
-impl Readiness {
-    /// The process is not ready before this workflow's group was joined.
-    pub fn await_joined(&self, workflow: &Arc<str>, joined: &Arc<AtomicBool>) {
-        let mut list = self.joined.lock().expect("no holder of this lock panics");
-        list.push((Arc::clone(workflow), Arc::clone(joined)));
-    }
-
-    /// A workflow that ends is not waited for.
-    pub fn forget(&self, workflow: &Arc<str>) {
-        self.joined.lock().expect("no holder of this lock panics").retain(|(known, _)| known != workflow);
-    }
-
-    fn missing(&self) -> Option<String> {
-        if self.stopping.load(Ordering::Acquire) {
-            return Some("stopping".to_owned());
-        }
-        if !self.checked.load(Ordering::Acquire) {
-            return Some("waiting for Postgres and Kafka".to_owned());
-        }
-        let joined = self.joined.lock().expect("no holder of this lock panics");
-        let missing = joined.iter().find(|(_, joined)| !joined.load(Ordering::Acquire));
-        missing.map(|(workflow, _)| format!("workflow {workflow} has not joined its group yet"))
-    }
-}
-
+/// What the listener shows and whom it lets in. Cheap to clone.
 #[derive(Clone)]
-struct Parts {
-    metrics: Arc<Metrics>,
-    readiness: Arc<Readiness>,
+pub struct Desk {
+    pub metrics: Arc<Metrics>,
+    pub readiness: Arc<Readiness>,
+    guard: Arc<guard::Guard>,
+    /// There once Postgres was found good.
+    api: Arc<OnceLock<Api>>,
+}
+
+impl Desk {
+    pub fn new(admin: &Admin, metrics: &Arc<Metrics>) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            readiness: Arc::default(),
+            guard: Arc::new(guard::Guard::new(admin)),
+            api: Arc::default(),
+        }
+    }
+
+    /// From now on the API answers.
+    pub fn open(&self, api: Api) {
+        let _ = self.api.set(api);
+    }
+
+    fn api(&self) -> Result<&Api, answer::Refusal> {
+        self.api
+            .get()
+            .ok_or_else(|| answer::Refusal::unavailable("the process is starting: Postgres was not reached yet"))
+    }
 }
 
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, readiness: Arc<Readiness>) {
+pub async fn serve(listener: TcpListener, desk: Desk) {
+    let (api, description) = api::routes();
+    let described = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
+    let guarded = Router::new()
+        .merge(api)
+        .route("/openapi.json", get(described))
+        .merge(dashboard::routes())
+        .layer(middleware::from_fn_with_state(desk.clone(), guard::guard));
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
-        .with_state(Parts { metrics, readiness });
+        .merge(guarded)
+        .fallback(answer::no_such_path)
+        .method_not_allowed_fallback(answer::no_such_method)
+        .with_state(desk);
     if let Err(error) = axum::serve(listener, routes).await {
         tracing::error!(%error, "the admin listener ended");
     }
 }
 
-async fn ready(State(parts): State<Parts>) -> impl IntoResponse {
-    match parts.readiness.missing() {
+async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
+    match desk.readiness.missing() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {missing}\n")),
     }
 }
 
-async fn metrics_text(State(parts): State<Parts>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], parts.metrics.text())
+async fn metrics_text(State(desk): State<Desk>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.text()).into_response()
 }

@@ -1,16 +1,11 @@
-//! `oncebox dead-letters list|show|replay`.
+//! `oncebox dead-letters list|show|replay|discard|replays`.
 
-use std::path::PathBuf;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::output::{self, table};
-use super::{Failure, block_on, load};
-use crate::config::Guarantee;
-use crate::dead_letter::{self, Error};
-use crate::event::Place;
-use crate::outbox::{Database, notify};
+use super::access::{Access, At, failed, query};
+use super::events::{place, print_attempts, print_body};
+use super::output::table;
+use super::{Failure, block_on};
+use crate::dead_letter::{Filter, Payload, Shown, Summary};
+use crate::operate::{Operator, Page};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
@@ -18,24 +13,50 @@ pub enum Verb {
     List(List),
     /// Show one, with its attempts and its body.
     Show(One),
-    /// Deliver one again: same key, same bytes, attempts from zero.
-    Replay(Replay),
+    /// Deliver one again, or all that fit: same key, same bytes, attempts from zero.
+    Replay(super::replays::Replay),
+    /// Remove one for good.
+    Discard(One),
+    /// List replays of many, or pause, resume or cancel one.
+    Replays(super::replays::Replays),
+}
+
+/// Which of them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// Only those of this workflow.
+    #[arg(long)]
+    pub workflow: Option<String>,
+    /// Only those with this reason.
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Only those written at this time or later (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<jiff::Timestamp>,
+    /// Only those written before this time.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<jiff::Timestamp>,
+}
+
+impl Which {
+    pub fn filter(&self) -> Filter {
+        let Self { workflow, reason, from, to } = self.clone();
+        Filter { workflow, reason, from, to }
+    }
 }
 
 #[derive(Debug, clap::Args)]
 pub struct List {
-    /// Only those of this workflow.
-    #[arg(long)]
-    workflow: Option<String>,
+    #[command(flatten)]
+    which: Which,
     /// At most so many.
     #[arg(long, default_value_t = 50)]
-    limit: i64,
+    limit: usize,
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// A YAML file, or a directory of *.yaml files.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,41 +66,42 @@ pub struct One {
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// A YAML file, or a directory of *.yaml files.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct Replay {
     #[command(flatten)]
-    one: One,
-    /// Also for an at-most-once workflow, whose endpoint may then see the event twice.
-    #[arg(long)]
-    force: bool,
+    at: At,
 }
 
 pub fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::List(list) => block_on(print_list(&list)),
         Verb::Show(one) => block_on(print_one(&one)),
-        Verb::Replay(again) => block_on(replay(&again)),
+        Verb::Replay(again) => block_on(super::replays::replay(&again)),
+        Verb::Discard(one) => block_on(discard(&one)),
+        Verb::Replays(replays) => block_on(super::replays::replays(&replays)),
     }
 }
 
 async fn print_list(list: &List) -> Result<(), Failure> {
-    let loaded = load(&list.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let letters = dead_letter::list(&database, list.workflow.as_deref(), list.limit).await?;
+    let (access, filter) = (list.at.access()?, list.which.filter());
+    let mut found: Vec<Summary> = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let limit = (list.limit - found.len()).clamp(1, 500);
+        let Page { items, next } = one_page(&access, &filter, after.as_deref(), limit).await?;
+        found.extend(items);
+        after = next;
+        if after.is_none() || found.len() >= list.limit {
+            break;
+        }
+    }
     // What a removed workflow left can be listed too; a name that nobody ever had is a mistake.
-    if let Some(id) = list.workflow.as_ref().filter(|_| letters.is_empty()) {
-        super::workflow(&loaded, id)?;
+    if let (Some(id), Access::Postgres(operator), true) = (&filter.workflow, &access, found.is_empty()) {
+        operator.known(id).await.map_err(failed)?;
     }
     if list.json {
-        println!("{}", serde_json::to_string_pretty(&letters)?);
+        println!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = letters
+    let rows: Vec<Vec<String>> = found
         .into_iter()
         .map(|l| {
             let at = format!("{:.0}", l.created_at);
@@ -90,15 +112,29 @@ async fn print_list(list: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-fn place(one: &One) -> Result<Place, Failure> {
-    one.id.parse().map_err(|error: crate::event::NotAnEventId| Failure::Usage(error.to_string()))
+async fn one_page(
+    access: &Access,
+    filter: &Filter,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<Summary>, Failure> {
+    let pairs = [
+        ("workflow", filter.workflow.clone()),
+        ("reason", filter.reason.clone()),
+        ("from", filter.from.map(|at| at.to_string())),
+        ("to", filter.to.map(|at| at.to_string())),
+        ("after", after.map(str::to_owned)),
+        ("limit", Some(limit.to_string())),
+    ];
+    let here = async |operator: &Operator| operator.dead_letters(filter, after, limit).await;
+    access.get(&query("/v1/dead-letters", &pairs), here).await
 }
 
 async fn print_one(one: &One) -> Result<(), Failure> {
-    let place = place(one)?;
-    let loaded = load(&one.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let letter = dead_letter::show(&database, place).await?;
+    let place = place(&one.id)?;
+    let path = format!("/v1/dead-letters/{place}?payload=true");
+    let here = async |operator: &Operator| Ok(operator.dead_letter(place).await?.shown(Payload::Shown));
+    let letter: Shown = one.at.access()?.get(&path, here).await?;
     if one.json {
         println!("{}", serde_json::to_string_pretty(&letter)?);
         return Ok(());
@@ -110,52 +146,22 @@ async fn print_one(one: &One) -> Result<(), Failure> {
             println!("{name:<8} {value}");
         }
     }
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    for attempt in letter.attempts.as_array().into_iter().flatten() {
-        let status = text(&attempt["status"]).replace("null", "");
-        let error = text(&attempt["error"]).replace("null", "");
-        println!(
-            "attempt  {} {} {} {status} {error}",
-            text(&attempt["send"]),
-            text(&attempt["at"]),
-            text(&attempt["outcome"])
-        );
-        let answer = attempt["answer"].as_str().and_then(|text| STANDARD.decode(text.replace('\n', "")).ok());
-        if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
-            println!("answer   {}", String::from_utf8_lossy(&answer));
-        }
-    }
+    print_attempts(&letter.attempts);
     if let Some(at) = &letter.late_success_at {
         println!("late     the endpoint did answer 2xx, at {at:.0}: a replay may be a second effect");
     }
-    if let Some(body) = &letter.body {
-        println!("body     {} bytes\n{}", body.len(), String::from_utf8_lossy(&body[..body.len().min(4096)]));
-    }
+    print_body(letter.body.as_deref());
     Ok(())
 }
 
-async fn replay(again: &Replay) -> Result<(), Failure> {
-    let one = &again.one;
-    let place = place(one)?;
-    let loaded = load(&one.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let letter = dead_letter::show(&database, place).await?;
-    let Some(workflow) = loaded.config.workflow(&letter.workflow) else {
-        return Err(Error::NoWorkflow(place, letter.workflow).into());
-    };
-    if workflow.delivery.guarantee == Guarantee::AtMostOnce && !again.force {
-        return Err(Failure::Usage(format!(
-            "`{}` promises at-most-once, and the endpoint may have seen {place} already; --force sends it all the same",
-            workflow.id
-        )));
-    }
-    let made = dead_letter::replay(&database, &letter, workflow, &output::who()).await?;
-    notify::tell(&database, &workflow.id).await?;
-    let next = Place { generation: place.generation + 1, ..place };
-    match (made, one.json) {
-        (made, true) => println!("{}", serde_json::json!({"id": next.to_string(), "events": made})),
-        (1, false) => println!("{place}: delivered again as {next}"),
-        (made, false) => println!("{place}: {made} events"),
+async fn discard(one: &One) -> Result<(), Failure> {
+    let place = place(&one.id)?;
+    let path = format!("/v1/dead-letters/{place}");
+    let here = async |operator: &Operator| operator.discard(place).await;
+    one.at.access()?.change(("DELETE", &path), &(), here).await?;
+    match one.json {
+        true => println!("{}", serde_json::json!({"id": place.to_string(), "discarded": true})),
+        false => println!("{place}: discarded"),
     }
     Ok(())
 }

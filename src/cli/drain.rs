@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Failure, block_on, load};
-use crate::event::WorkflowState;
 use crate::outbox::left::{self, LeftWorkflow};
 use crate::outbox::{Database, gauges, notify, workflow as store};
 
@@ -44,11 +43,7 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
     block_on(async {
         let Some(_) = find(&database, id).await? else { return Ok(()) };
         let who = super::output::who();
-        // A pause or a suspension that it was removed with is over.
-        let from = [WorkflowState::Paused, WorkflowState::Suspended];
-        store::set(&database, id, &from, WorkflowState::Running, None, &who).await?;
-        left::set_draining(&database, id, true).await?;
-        store::audit(&database, &who, "drain", Some(id), "").await?;
+        left::set_draining(&database, id, true, &who).await?;
         notify::tell(&database, id).await?;
         if flags.no_wait {
             println!("{id}: is being drained by the processes that run");
@@ -93,7 +88,7 @@ pub fn park(flags: &Park) -> Result<(), Failure> {
         let Some(_) = find(&database, id).await? else { return Ok(()) };
         let who = super::output::who();
         // Nobody is to deliver what is being parked.
-        left::set_draining(&database, id, false).await?;
+        left::set_draining(&database, id, false, &who).await?;
         notify::tell(&database, id).await?;
         let deadline = Instant::now() + LONGEST_LEASE;
         while left::is_held(&database, id).await? && Instant::now() < deadline {

@@ -1,38 +1,59 @@
-//! `oncebox events list|resolve`: undelivered events that have a life of their own, and an operator's word on those held.
+//! `oncebox events list|show|resolve`: which events there are, one of them whole, and an operator's word on those held.
 
-use std::path::PathBuf;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
-use super::output::{self, table};
-use super::{Failure, block_on, load, workflow};
-use crate::config::OnKeyFailure;
+use super::access::{Access, At, query};
+use super::output::table;
+use super::{Failure, block_on, output};
+use crate::dead_letter::{Attempt, Payload};
 use crate::event::{NotAnEventId, Place};
-use crate::outbox::{Database, notify, resolve, workflow as store};
+use crate::operate::events::{Shown, Summary, Word};
+use crate::operate::{Operator, Page};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// List events of a workflow that were tried and are not delivered, or are held.
+    /// List the events of a workflow, or of a record, by place.
     List(List),
+    /// Show one, with its requests and its body.
+    Show(Show),
     /// Say what became of an event that is held because its outcome is unknown.
     Resolve(Resolve),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct List {
-    /// Its id.
-    #[arg(long)]
-    workflow: String,
+    /// Of this workflow.
+    #[arg(long, required_unless_present = "source")]
+    workflow: Option<String>,
     /// Only those in this state.
-    #[arg(long, value_parser = ["scheduled", "available", "active", "retryable", "pending"])]
+    #[arg(long, value_parser = crate::operate::events::STATES)]
     state: Option<String>,
+    /// Only those with this idempotency key; reads all that is stored of the workflow.
+    #[arg(long)]
+    key: Option<String>,
+    /// Only those of this record.
+    #[arg(long, value_name = "TOPIC/PARTITION/OFFSET")]
+    source: Option<String>,
     /// At most so many.
     #[arg(long, default_value_t = 50)]
-    limit: i64,
+    limit: usize,
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// A YAML file, or a directory of *.yaml files.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    /// Its event id, as `list` shows it.
+    id: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,83 +66,136 @@ pub struct Resolve {
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// A YAML file, or a directory of *.yaml files.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
-}
-
-/// An operator's word on an event in doubt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Word {
-    /// The endpoint has processed it: it is completed, without another request.
-    Delivered,
-    /// The endpoint has not processed it: it is sent again, with the same key.
-    Redeliver,
-    /// It stays unknown: a dead letter with reason `in_doubt`.
-    DeadLetter,
-}
-
-impl Word {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Redeliver => "redeliver",
-            Self::DeadLetter => "dead-letter",
-        }
-    }
+    #[command(flatten)]
+    at: At,
 }
 
 pub fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::List(list) => block_on(print_list(&list)),
+        Verb::Show(show) => block_on(print_one(&show)),
         Verb::Resolve(one) => block_on(resolve_one(&one)),
     }
 }
 
+pub fn place(id: &str) -> Result<Place, Failure> {
+    id.parse().map_err(|error: NotAnEventId| Failure::Usage(error.to_string()))
+}
+
 async fn print_list(list: &List) -> Result<(), Failure> {
-    let loaded = load(&list.config)?;
-    let id = &workflow(&loaded, &list.workflow)?.id;
-    let database = Database::new(&loaded.config.postgres)?;
-    let events = resolve::list(&database, id, list.state.as_deref(), list.limit).await?;
+    let access = list.at.access()?;
+    let mut found: Vec<Summary> = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let limit = (list.limit - found.len()).clamp(1, 500);
+        let Page { items, next } = one_page(list, &access, after.as_deref(), limit).await?;
+        found.extend(items);
+        after = next;
+        if after.is_none() || found.len() >= list.limit {
+            break;
+        }
+        output::progress(&format!("{} events found", found.len()));
+    }
     if list.json {
-        println!("{}", serde_json::to_string_pretty(&events)?);
+        println!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = events
+    let rows: Vec<Vec<String>> = found
         .into_iter()
         .map(|e| {
             let state = e.held.map_or_else(|| e.state.clone(), |held| format!("{} ({held})", e.state));
-            vec![e.id, state, e.attempts.to_string(), e.source, e.key, format!("{:.0}", e.due)]
+            let due = e.due.map(|due| format!("{due:.0}")).unwrap_or_default();
+            vec![e.id, state, e.attempts.to_string(), e.source, e.key, due]
         })
         .collect();
     println!("{}", table(&["ID", "STATE", "ATTEMPTS", "SOURCE", "KEY", "DUE"], &rows));
     Ok(())
 }
 
-async fn resolve_one(one: &Resolve) -> Result<(), Failure> {
-    let place: Place = one.id.parse().map_err(|error: NotAnEventId| Failure::Usage(error.to_string()))?;
-    let loaded = load(&one.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let Some(held) = resolve::held(&database, place).await? else {
-        return Err(anyhow::anyhow!("{place} is not held: nothing asks for a word on it").into());
-    };
-    let taken = match one.to {
-        Word::Delivered => resolve::delivered(&database, &held).await?,
-        Word::Redeliver => resolve::send_again(&database, &held).await?,
-        Word::DeadLetter => {
-            let flow = loaded.config.workflow(&held.workflow);
-            let blocks = flow.is_some_and(|flow| flow.delivery.ordering == Some(OnKeyFailure::Block));
-            resolve::give_up(&database, &held, blocks).await?
+async fn one_page(list: &List, access: &Access, after: Option<&str>, limit: usize) -> Result<Page<Summary>, Failure> {
+    let pairs = [
+        ("workflow", list.workflow.clone()),
+        ("state", list.state.clone()),
+        ("key", list.key.clone()),
+        ("source", list.source.clone()),
+        ("after", after.map(str::to_owned)),
+        ("limit", Some(limit.to_string())),
+    ];
+    let here = async |operator: &Operator| {
+        let workflow = list.workflow.as_deref();
+        match (&list.source, workflow, &list.key) {
+            (Some(source), workflow, _) => operator.events_of_record(source, workflow).await,
+            (None, workflow, Some(key)) => operator.events_of_key(workflow.unwrap_or_default(), key).await,
+            (None, workflow, None) => {
+                operator.events(workflow.unwrap_or_default(), list.state.as_deref(), after, limit).await
+            }
         }
     };
-    if !taken {
-        return Err(anyhow::anyhow!("{place} was settled meanwhile: nothing was changed").into());
+    access.get(&query("/v1/events", &pairs), here).await
+}
+
+async fn print_one(show: &Show) -> Result<(), Failure> {
+    let place = place(&show.id)?;
+    let path = format!("/v1/events/{place}?payload=true");
+    let here = async |operator: &Operator| operator.event(place, Payload::Shown).await;
+    let event: Shown = show.at.access()?.get(&path, here).await?;
+    if show.json {
+        println!("{}", serde_json::to_string_pretty(&event)?);
+        return Ok(());
     }
-    let detail = format!("{place} to {}", one.to.as_str());
-    store::audit(&database, &output::who(), "event resolved", Some(&held.workflow), &detail).await?;
-    notify::tell(&database, &held.workflow).await?;
+    let state = event.held.as_ref().map_or_else(|| event.state.clone(), |held| format!("{} ({held})", event.state));
+    println!("{}  {}  {state}", event.id, event.workflow);
+    println!("source   {}/{}/{}", event.topic, event.partition, event.offset);
+    let time = |at: &Option<jiff::Timestamp>| at.map(|at| format!("{at:.3}"));
+    for (name, value) in [
+        ("key", event.key.clone()),
+        ("type", event.event_type.clone()),
+        ("stored", time(&event.created_at)),
+        ("due", time(&event.due)),
+        ("ended", time(&event.ended_at)),
+        ("answer", event.status.map(|status| status.to_string())),
+        ("letter", event.dead_letter.clone()),
+    ] {
+        if let Some(value) = value {
+            println!("{name:<8} {value}");
+        }
+    }
+    print_attempts(&event.attempts);
+    print_body(event.body.as_deref());
+    Ok(())
+}
+
+/// Requests that did not deliver, and what was answered.
+pub fn print_attempts(attempts: &[Attempt]) {
+    for attempt in attempts {
+        let status = attempt.status.map(|status| status.to_string()).unwrap_or_default();
+        let error = attempt.error.as_deref().unwrap_or_default();
+        println!("attempt  {} {} {} {status} {error}", attempt.send, attempt.at, attempt.outcome);
+        let answer = attempt.answer.as_ref().and_then(|text| STANDARD.decode(text).ok());
+        if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
+            println!("answer   {}", output::plain(&String::from_utf8_lossy(&answer)));
+        }
+    }
+}
+
+pub fn print_body(body: Option<&str>) {
+    if let Some(body) = body.and_then(|text| STANDARD.decode(text).ok()) {
+        let beginning = String::from_utf8_lossy(&body[..body.len().min(4096)]).into_owned();
+        println!("body     {} bytes\n{}", body.len(), output::plain(&beginning));
+    }
+}
+
+async fn resolve_one(one: &Resolve) -> Result<(), Failure> {
+    let place = place(&one.id)?;
+    let path = format!("/v1/events/{place}/resolve");
+    let body = serde_json::json!({"to": one.to});
+    let here = async |operator: &Operator| {
+        operator.resolve(place, one.to).await?;
+        Ok(serde_json::json!({"id": place.to_string(), "resolved": one.to}))
+    };
+    let said: serde_json::Value = one.at.access()?.change(("POST", &path), &body, here).await?;
     match one.json {
-        true => println!("{}", serde_json::json!({"id": place.to_string(), "resolved": one.to.as_str()})),
+        true => println!("{said}"),
         false => println!("{place}: {}", one.to.as_str()),
     }
     Ok(())

@@ -1,25 +1,30 @@
 //! The command line: one file per verb. Tables for people, `--json` for scripts.
 
+mod access;
+mod client;
 mod dead_letters;
 mod drain;
 mod events;
 mod explain;
 mod migrate;
 mod offsets;
+mod online;
 mod output;
 mod pause;
 mod preview;
 mod produce;
 mod receiver;
-mod resume;
+mod replays;
 mod run;
+mod status;
 mod test;
 mod validate;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{self, Loaded};
 use crate::observe::logging::{self, LogFormat};
@@ -55,16 +60,20 @@ enum Verb {
     /// Show or move the stored offsets of a workflow.
     #[command(subcommand)]
     Offsets(offsets::Verb),
-    /// List, show or replay dead letters.
+    /// Show where all workflows stand, the most troubled first.
+    Status(status::Status),
+    /// Prove, from Kafka and Postgres, that every record that was read is delivered, waiting, filtered, suppressed or dead.
+    Verify(verify::Verify),
+    /// List, show, replay or discard dead letters.
     #[command(subcommand)]
     DeadLetters(dead_letters::Verb),
-    /// List events that wait, and say what became of those held.
+    /// List and show events, and say what became of those held.
     #[command(subcommand)]
     Events(events::Verb),
     /// Stop sending until `resume`; what comes in is kept.
-    Pause(resume::Resume),
+    Pause(pause::Which),
     /// Start a workflow again that is paused, suspended or halted.
-    Resume(resume::Resume),
+    Resume(pause::Which),
     /// Deliver what is left of a workflow that was removed from the configuration.
     Drain(drain::Drain),
     /// Make dead letters of what is left of a workflow that was removed from the configuration.
@@ -73,6 +82,11 @@ enum Verb {
     Receiver(receiver::Flags),
     /// Deliver 20,000 events through a relay that is killed on the way, and count what arrived.
     Demo(crate::demo::Flags),
+    /// Print completions for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
     #[command(hide = true)]
     Produce(produce::Produce),
     #[command(hide = true)]
@@ -104,7 +118,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 pub fn main(arguments: Arguments) -> ExitCode {
-    logging::start(arguments.log);
+    let _flushed = logging::start(arguments.log);
     match dispatch(arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(message)) => {
@@ -133,12 +147,18 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Offsets(verb) => offsets::run(verb),
         Verb::DeadLetters(verb) => dead_letters::run(verb),
         Verb::Events(verb) => events::run(verb),
-        Verb::Pause(pause) => pause::run(&pause),
-        Verb::Resume(resume) => resume::run(&resume),
+        Verb::Pause(which) => pause::pause(&which),
+        Verb::Resume(which) => pause::resume(&which),
         Verb::Drain(drain) => drain::drain(&drain),
         Verb::Park(park) => drain::park(&park),
         Verb::Receiver(flags) => receiver::run(&flags),
         Verb::Demo(flags) => crate::demo::run(&flags),
+        Verb::Status(status) => status::run(&status),
+        Verb::Verify(flags) => verify::run(&flags),
+        Verb::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "oncebox", &mut std::io::stdout());
+            Ok(())
+        }
         Verb::Produce(produce) => produce::run(&produce),
         Verb::EmbeddedBroker(flags) => crate::demo::broker::run(&flags),
     }
@@ -167,16 +187,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     // A thread that waits for a broker which is away is not waited for.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
-}
-
-/// The id of a workflow that the configuration has, or that Postgres knows: one that was removed may be paused or resumed too.
-async fn known(loaded: &Loaded, database: &crate::outbox::Database, id: &str) -> Result<String, Failure> {
-    let states = crate::outbox::workflow::states(database, &[id]).await?;
-    if states.contains_key(id) {
-        Ok(id.to_owned())
-    } else {
-        workflow(loaded, id).map(|workflow| workflow.id.to_string())
-    }
 }
 
 /// The workflow of that id, or which ones there are.

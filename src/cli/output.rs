@@ -34,6 +34,11 @@ pub fn progress(text: &str) {
     }
 }
 
+/// Text of others, without what would steer a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
 /// Lines are filled to here.
 const WIDTH: usize = 100;
 /// No column but the widest of a table gets more than this.

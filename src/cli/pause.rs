@@ -1,27 +1,41 @@
 //! `oncebox pause WORKFLOW`: nothing is sent until `resume`. What comes in is kept, and the clocks of `giveUpAfter` stop.
+//! `oncebox resume WORKFLOW`: the way out of a pause, a suspension or a halt.
 
-use super::resume::Resume;
-use super::{Failure, block_on, known, load};
-use crate::event::WorkflowState;
-use crate::outbox::{Database, notify, workflow as store};
+use super::access::{At, segment};
+use super::{Failure, block_on};
+use crate::operate::workflows::Decided;
 
-pub fn run(pause: &Resume) -> Result<(), Failure> {
-    let loaded = load(&pause.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let who = super::output::who();
-    let reason = format!("paused by {who}");
-    let (id, changed) = block_on(async {
-        let id = known(&loaded, &database, &pause.workflow).await?;
-        // Before its first start too: then it must not begin.
-        store::know(&database, &id).await?;
-        let (from, to) = ([WorkflowState::Running], WorkflowState::Paused);
-        let changed = store::set(&database, &id, &from, to, Some(&reason), &who).await?;
-        if changed {
-            store::audit(&database, &who, "pause", Some(&id), "").await?;
-            notify::tell(&database, &id).await?;
-        }
-        Ok::<_, Failure>((id, changed))
-    })?;
-    println!("{}: {}", id, if changed { "paused" } else { "was not running" });
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Its id.
+    workflow: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+pub fn pause(which: &Which) -> Result<(), Failure> {
+    let (access, id) = (which.at.access()?, &which.workflow);
+    let path = format!("/v1/workflows/{}/pause", segment(id));
+    let here = async |operator: &crate::operate::Operator| operator.pause(id).await;
+    let decided = block_on(access.change(("POST", &path), &serde_json::json!({}), here))?;
+    tell(which, &decided, ["paused", "was not running"])
+}
+
+pub fn resume(which: &Which) -> Result<(), Failure> {
+    let (access, id) = (which.at.access()?, &which.workflow);
+    let path = format!("/v1/workflows/{}/resume", segment(id));
+    let here = async |operator: &crate::operate::Operator| operator.resume(id).await;
+    let decided = block_on(access.change(("POST", &path), &serde_json::json!({}), here))?;
+    tell(which, &decided, ["running", "was running already"])
+}
+
+fn tell(which: &Which, decided: &Decided, [is, was]: [&str; 2]) -> Result<(), Failure> {
+    match which.json {
+        true => println!("{}", serde_json::to_string(decided)?),
+        false => println!("{}: {}", decided.workflow, if decided.changed { is } else { was }),
+    }
     Ok(())
 }

@@ -17,6 +17,9 @@ pub struct Validate {
     /// A YAML file, or a directory of *.yaml files.
     #[arg(long, short, value_name = "PATH")]
     config: PathBuf,
+    /// Ask the world too: brokers, topics and whether they may be read, Postgres, names and egress of endpoints.
+    #[arg(long)]
+    online: bool,
     /// Compare with the configuration that runs on this database: a postgresql:// URL, or `database` for the configured
     /// one. What takes back a promise is refused.
     #[arg(long, value_name = "URL")]
@@ -34,6 +37,9 @@ pub fn validate(flags: &Validate) -> Result<(), Failure> {
     }
     let workflows = loaded.config.workflows.len();
     println!("valid: {workflows} workflow{}, {} warnings", if workflows == 1 { "" } else { "s" }, warnings.len());
+    if flags.online {
+        super::online::check(&loaded.config)?;
+    }
     match &flags.against {
         Some(url) => against(&loaded, url, if flags.accept { Accept::Downgrades } else { Accept::Nothing }),
         None => Ok(()),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checked::{Admin, Config, Egress, Kafka, Postgres};
+use super::checked::{Admin, Config, Egress, Kafka, Postgres, Token};
 use super::node::{Content, Node, Scalar};
 use super::problem::{Problem, Problems};
 use super::raw::{PostgresTlsMode, RawConfig, RawProperty};
@@ -32,6 +32,9 @@ const FIXED_PROPERTIES: [&str; 14] = [
     "metadata.broker.list",
     "partition.assignment.strategy",
 ];
+
+/// A token below this length is warned about.
+const SHORT_TOKEN: usize = 16;
 
 /// What a check needs to report: where things were written, and where problems go.
 pub struct Report<'a> {
@@ -70,6 +73,7 @@ pub fn check(raw: &RawConfig, tree: &Node, problems: &mut Problems, warnings: &m
     let postgres = postgres(raw, &mut report);
     let admin = admin(raw, &mut report);
     let egress = egress(raw, &mut report);
+    let tracing = tracing(raw, &mut report);
     if raw.defaults.id.is_some() {
         report.problem("/defaults/id", "`id` cannot be a default", "an id in each workflow");
     }
@@ -107,7 +111,7 @@ pub fn check(raw: &RawConfig, tree: &Node, problems: &mut Problems, warnings: &m
         );
     }
     let unsupported = unsupported::in_config(raw, &mut report);
-    Some(Config { kafka, postgres: postgres?, admin: admin?, egress, shutdown_grace, workflows, unsupported })
+    Some(Config { kafka, postgres: postgres?, admin: admin?, egress, tracing, shutdown_grace, workflows, unsupported })
 }
 
 fn kafka(raw: &RawConfig, report: &mut Report<'_>) -> Kafka {
@@ -245,7 +249,33 @@ fn admin(raw: &RawConfig, report: &mut Report<'_>) -> Option<Admin> {
             "a loopback address, or admin.tokens",
         );
     }
-    Some(Admin { listen })
+    let mut tokens: Vec<Token> = Vec::new();
+    for (index, token) in raw.admin.tokens.iter().enumerate() {
+        let at = |key: &str| format!("/admin/tokens/{index}/{key}");
+        if token.name.is_empty() || tokens.iter().any(|known| known.name == token.name) {
+            let allowed = "a name of its own for each, because the audit shows it";
+            report.problem(&at("name"), format!("the name `{}` is empty or used twice", token.name), allowed);
+        }
+        if token.token.is_empty() {
+            report.problem(&at("token"), "the token is empty", "a secret, such as `openssl rand -base64 32` makes");
+        } else if token.token.len() < SHORT_TOKEN {
+            let allowed = "a longer one, such as `openssl rand -base64 32` makes";
+            report.warning(&at("token"), format!("shorter than {SHORT_TOKEN} characters: it can be guessed"), allowed);
+        }
+        let secret = report.secret(&at("token"), &token.token);
+        tokens.push(Token { name: token.name.clone(), secret, role: token.role });
+    }
+    Some(Admin { listen, tokens })
+}
+
+fn tracing(raw: &RawConfig, report: &mut Report<'_>) -> Option<url::Url> {
+    let text = raw.tracing.otlp.as_deref().filter(|text| !text.is_empty())?;
+    let url = url::Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+    if url.is_none() {
+        let allowed = "an address that takes OTLP over HTTP, such as http://collector:4318";
+        report.problem("/tracing/otlp", format!("`{text}` is not an address"), allowed);
+    }
+    url
 }
 
 fn egress(raw: &RawConfig, report: &mut Report<'_>) -> Egress {

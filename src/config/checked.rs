@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::credentials::{Auth, Tls};
 use super::limits::{CircuitBreaker, DeadLetterLimit, RateLimit};
 use super::problem::Problem;
-use super::raw::PostgresTlsMode;
+use super::raw::{PostgresTlsMode, Role};
 use super::raw_workflow::{
     Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,
     Tombstones,
@@ -26,6 +26,8 @@ pub struct Config {
     pub postgres: Postgres,
     pub admin: Admin,
     pub egress: Egress,
+    /// Where traces go; nothing: they are not made.
+    pub tracing: Option<url::Url>,
     /// How long SIGTERM waits for requests under way.
     pub shutdown_grace: Duration,
     pub workflows: Vec<Arc<Workflow>>,
@@ -64,6 +66,17 @@ pub struct Postgres {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub listen: SocketAddr,
+    /// Who may ask; nobody needs to say who they are when there are none.
+    pub tokens: Vec<Token>,
+}
+
+/// Somebody who may ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// As the audit shows it.
+    pub name: String,
+    pub secret: Secret,
+    pub role: Role,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

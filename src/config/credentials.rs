@@ -38,6 +38,7 @@ pub struct Tls {
 }
 
 /// What the files of `tls` hold.
+#[derive(Default)]
 pub struct Certificates {
     /// Empty: the system's.
     pub ca: Vec<X509>,

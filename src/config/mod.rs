@@ -38,14 +38,14 @@ mod workflow_check;
 
 pub use checked::{
     Admin, Answers, Backoff, Config, Deduplication, Delivery, Egress, Endpoint, EventType, IdempotencyKey, InDoubt,
-    Kafka, Lookup, Postgres, Retries, Source, StartFrom, Topics, Workflow,
+    Kafka, Lookup, Postgres, Retries, Source, StartFrom, Token, Topics, Workflow,
 };
 pub use credentials::{Auth, Certificates, Oauth2, Tls, TlsError};
 pub use credentials_check::is_token;
 pub use endpoint_check::KEY_IN_URL;
 pub use limits::{CircuitBreaker, DeadLetterLimit, RateLimit};
 pub use load::{Digest, Loaded, digest, load, read, stored};
-pub use raw::PostgresTlsMode;
+pub use raw::{PostgresTlsMode, Role};
 pub use raw_workflow::{
     Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,
     Tombstones,

@@ -119,13 +119,15 @@ pub struct RawToken {
     /// The secret, by reference: "${ADMIN_TOKEN}".
     pub token: String,
     /// What it may do.
-    pub role: RawRole,
+    pub role: Role,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum RawRole {
+pub enum Role {
+    /// Everything.
     Admin,
+    /// Look, and change nothing.
     Read,
 }
 

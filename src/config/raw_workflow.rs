@@ -111,6 +111,8 @@ impl Mechanism {
 }
 
 impl Guarantee {
+    pub const ALL: [Self; 4] = [Self::AtMostOnce, Self::AtLeastOnce, Self::IdempotentKeys, Self::ExactlyOnce];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AtMostOnce => "at-most-once",

@@ -10,15 +10,7 @@ use super::raw_workflow::{Encoding, RawWorkflow};
 
 pub fn in_config(raw: &RawConfig, report: &mut Report<'_>) -> Vec<Problem> {
     let set = |text: &Option<String>| text.as_ref().is_some_and(|t| !t.is_empty());
-    let found = [
-        (set(&raw.schema_registry.url), "/schemaRegistry/url", "schemaRegistry.url"),
-        (set(&raw.tracing.otlp), "/tracing/otlp", "tracing.otlp"),
-    ];
-    if !raw.admin.tokens.is_empty() {
-        // Nothing needs one yet: what is served without them is health and metrics.
-        let place = report.tree.nearest("/admin/tokens").place.clone();
-        report.warnings.push(Problem::new(place, "admin.tokens: nothing asks for a token yet".to_owned()));
-    }
+    let found = [(set(&raw.schema_registry.url), "/schemaRegistry/url", "schemaRegistry.url")];
     collect(&found, "", report)
 }
 

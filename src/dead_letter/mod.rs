@@ -1,23 +1,28 @@
-//! Dead letters: events that Oncebox has stopped trying to deliver. Listing, showing, and replaying them one by one.
+//! Dead letters: events that Oncebox has stopped trying to deliver. Listing, showing, discarding and replaying them.
 //!
 //! They are written where events end: by the outbox's append (records that cannot be read) and by its settle (events
 //! that were refused or exhausted). A replay makes a new event at the old one's place, generation up, same key and bytes.
+//!
+//! Files: this one (what there is), `replay` (one), `job` and `replayer` (many, over crashes), `park_all` (all of a workflow that is gone).
 
+pub mod job;
 mod park_all;
+mod replay;
+pub mod replayer;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde::Serialize;
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::config::Workflow;
-use crate::event::{CursorId, Draft, Lane, Place, Record};
-use crate::outbox::sql::{bytes_list, int4, int4s, int8, int8s, text, texts};
+use crate::event::{CursorId, Place};
+use crate::outbox::sql::{int4, int8, text, timestamptz};
 use crate::outbox::{Database, Error as OutboxError, Purpose, claim};
-use crate::transform::{Disposition, Origin, Rejection, Transformer};
+use crate::transform::Rejection;
 
 pub use park_all::park_all;
+pub use replay::{Wish, replay};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -33,24 +38,76 @@ pub enum Error {
     StillInvalid(#[source] Rejection),
     #[error("the workflow's programs do not compile: {0}")]
     Programs(String),
+    #[error(
+        "`{workflow}` promises at-most-once, and the endpoint may have seen {place} already; `force` sends it all the same"
+    )]
+    NeedsForce { place: Place, workflow: String },
+    #[error("{place} is under way again as {active}, with the same key; the dead letter stays")]
+    KeyActive { place: Place, active: Place },
 }
 
 /// A dead letter in a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = DeadLetterSummary)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
+    /// Its event's id.
     pub id: String,
     pub workflow: String,
+    /// topic/partition/offset.
     pub source: String,
+    /// exhausted, expired, rejected, invalid, duplicate, in_doubt, too_large or parked.
     pub reason: String,
     pub detail: Option<String>,
     pub key: Option<String>,
+    pub event_type: Option<String>,
+    /// Requests that were made.
     pub attempts: i32,
+    /// Whether the later events of its ordering key wait for it.
+    pub blocks: bool,
     pub created_at: Timestamp,
 }
 
-pub async fn list(database: &Database, workflow: Option<&str>, limit: i64) -> Result<Vec<Summary>, Error> {
-    let parameters = [text(&workflow), int8(&limit)];
+/// Which dead letters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = DeadLetterFilter)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Filter {
+    /// Only those of this workflow.
+    pub workflow: Option<String>,
+    /// Only those with this reason.
+    pub reason: Option<String>,
+    /// Only those written at this time or later.
+    pub from: Option<Timestamp>,
+    /// Only those written before this time.
+    pub to: Option<Timestamp>,
+}
+
+/// Where a list goes on: behind this one.
+pub type Mark = (Timestamp, Place);
+
+pub async fn list(
+    database: &Database,
+    filter: &Filter,
+    after: Option<Mark>,
+    limit: i64,
+) -> Result<Vec<Summary>, Error> {
+    let (at, place) = after.unzip();
+    let at: Option<Timestamp> = at;
+    let place = place.unwrap_or(Place { cursor: CursorId(0), offset: 0, index: 0, generation: 0 });
+    let CursorId(cursor) = place.cursor;
+    let parameters = [
+        text(&filter.workflow),
+        text(&filter.reason),
+        timestamptz(&filter.from),
+        timestamptz(&filter.to),
+        int8(&limit),
+        timestamptz(&at),
+        int8(&cursor),
+        int8(&place.offset),
+        int4(&place.index),
+        int4(&place.generation),
+    ];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/list.sql"), &parameters).await?;
     Ok(rows
         .iter()
@@ -64,36 +121,38 @@ pub async fn list(database: &Database, workflow: Option<&str>, limit: i64) -> Re
                 reason: row.get("reason"),
                 detail: row.get("detail"),
                 key: row.get("key"),
+                event_type: row.get("event_type"),
                 attempts: row.get("sends"),
+                blocks: row.get("blocks"),
                 created_at: row.get("created_at"),
             }
         })
         .collect())
 }
 
+/// Removes one for good. Answers whose it was.
+pub async fn discard(database: &Database, place: Place, who: &str) -> Result<String, Error> {
+    let Place { cursor: CursorId(cursor), offset, index, generation } = place;
+    let parameters = [int8(&cursor), int8(&offset), int4(&index), int4(&generation), text(&who)];
+    let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/discard.sql"), &parameters).await?;
+    rows.first().map(|row| row.get("workflow")).ok_or(Error::NotFound(place))
+}
+
 /// A dead letter, whole.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone)]
 pub struct DeadLetter {
-    pub id: String,
-    #[serde(skip)]
     pub place: Place,
     pub workflow: String,
     pub topic: String,
     pub partition: i32,
-    pub offset: i64,
     pub reason: String,
     pub detail: Option<String>,
     pub key: Option<String>,
     pub event_type: Option<String>,
     pub content_type: Option<String>,
     pub traceparent: Option<String>,
-    #[serde(skip)]
     pub source_at: Option<i64>,
-    /// base64.
-    #[serde(serialize_with = "as_base64")]
     pub body: Option<Vec<u8>>,
-    #[serde(serialize_with = "as_base64")]
     pub record_key: Option<Vec<u8>>,
     pub record_headers: Option<serde_json::Value>,
     pub attempts: serde_json::Value,
@@ -103,14 +162,100 @@ pub struct DeadLetter {
     /// The endpoint did answer 2xx, after the event was given up.
     pub late_success_at: Option<Timestamp>,
     pub created_at: Timestamp,
-    #[serde(skip)]
     pub cluster: String,
-    #[serde(skip)]
     pub topic_id: String,
 }
 
-fn as_base64<S: serde::Serializer>(bytes: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
-    bytes.as_ref().map(|bytes| STANDARD.encode(bytes)).serialize(serializer)
+/// A dead letter as people and programs get to see it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = DeadLetter)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown {
+    pub id: String,
+    pub workflow: String,
+    pub topic: String,
+    pub partition: i32,
+    pub offset: i64,
+    /// exhausted, expired, rejected, invalid, duplicate, in_doubt, too_large or parked.
+    pub reason: String,
+    pub detail: Option<String>,
+    pub key: Option<String>,
+    pub event_type: Option<String>,
+    pub content_type: Option<String>,
+    pub traceparent: Option<String>,
+    pub body_bytes: usize,
+    /// base64; only when asked for.
+    pub body: Option<String>,
+    /// base64; only when asked for.
+    pub record_key: Option<String>,
+    /// Pairs of name and value, each base64; only when asked for.
+    pub record_headers: Option<serde_json::Value>,
+    pub attempts: Vec<Attempt>,
+    /// Requests that were made.
+    pub sends: i32,
+    pub first_attempt_at: Option<Timestamp>,
+    pub last_attempt_at: Option<Timestamp>,
+    /// The endpoint did answer 2xx, after the event was given up.
+    pub late_success_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+}
+
+/// One request that did not deliver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Attempt {
+    /// Its number.
+    pub send: i32,
+    pub fence: i64,
+    pub at: String,
+    pub outcome: String,
+    pub status: Option<i32>,
+    pub error: Option<String>,
+    /// The beginning of the answer, base64; only when asked for.
+    pub answer: Option<String>,
+    /// How long it took.
+    pub millis: i32,
+}
+
+/// Whether bodies, answers and record headers are shown too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    Hidden,
+    Shown,
+}
+
+impl DeadLetter {
+    pub fn shown(&self, payload: Payload) -> Shown {
+        let is_shown = payload == Payload::Shown;
+        let encode = |bytes: &Option<Vec<u8>>| bytes.as_ref().filter(|_| is_shown).map(|bytes| STANDARD.encode(bytes));
+        let mut attempts: Vec<Attempt> = serde_json::from_value(self.attempts.clone()).unwrap_or_default();
+        for attempt in &mut attempts {
+            // Postgres breaks base64 into lines.
+            attempt.answer = attempt.answer.take().filter(|_| is_shown).map(|text| text.replace('\n', ""));
+        }
+        Shown {
+            id: self.place.to_string(),
+            workflow: self.workflow.clone(),
+            topic: self.topic.clone(),
+            partition: self.partition,
+            offset: self.place.offset,
+            reason: self.reason.clone(),
+            detail: self.detail.clone(),
+            key: self.key.clone(),
+            event_type: self.event_type.clone(),
+            content_type: self.content_type.clone(),
+            traceparent: self.traceparent.clone(),
+            body_bytes: self.body.as_ref().map_or(0, Vec::len),
+            body: encode(&self.body),
+            record_key: encode(&self.record_key),
+            record_headers: self.record_headers.clone().filter(|_| is_shown),
+            attempts,
+            sends: self.sends,
+            first_attempt_at: self.first_attempt_at,
+            last_attempt_at: self.last_attempt_at,
+            late_success_at: self.late_success_at,
+            created_at: self.created_at,
+        }
+    }
 }
 
 pub async fn show(database: &Database, place: Place) -> Result<DeadLetter, Error> {
@@ -119,12 +264,10 @@ pub async fn show(database: &Database, place: Place) -> Result<DeadLetter, Error
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/show.sql"), &parameters).await?;
     let row = rows.first().ok_or(Error::NotFound(place))?;
     Ok(DeadLetter {
-        id: place.to_string(),
         place,
         workflow: row.get("workflow"),
         topic: row.get("topic"),
         partition: row.get("partition"),
-        offset,
         reason: row.get("reason"),
         detail: row.get("detail"),
         key: row.get("key"),
@@ -144,116 +287,4 @@ pub async fn show(database: &Database, place: Place) -> Result<DeadLetter, Error
         cluster: row.get("cluster"),
         topic_id: row.get("topic_id"),
     })
-}
-
-/// Makes a dead letter into events again; answers how many. Once, however often it is asked for.
-pub async fn replay(
-    database: &Database,
-    letter: &DeadLetter,
-    workflow: &Arc<Workflow>,
-    who: &str,
-) -> Result<i64, Error> {
-    let drafts = drafts(letter, workflow)?;
-    crate::failpoint!("replay.before");
-    let indexes: Vec<i32> = drafts.iter().map(|d| d.index).collect();
-    let keys: Vec<&str> = drafts.iter().map(|d| d.key.as_str()).collect();
-    let types: Vec<&str> = drafts.iter().map(|d| d.event_type.as_str()).collect();
-    let content_types: Vec<&str> = drafts.iter().map(|d| d.content_type.as_str()).collect();
-    let traceparents: Vec<Option<&str>> = drafts.iter().map(|d| d.traceparent.as_deref()).collect();
-    let source_ats: Vec<Option<i64>> = drafts.iter().map(|d| d.source_at).collect();
-    let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
-    let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
-    let Place { cursor: CursorId(cursor), offset, index, generation } = letter.place;
-    let parameters = [
-        int8(&cursor),
-        int8(&offset),
-        int4(&index),
-        int4(&generation),
-        int8(&workflow.version),
-        text(&who),
-        int4s(&indexes),
-        texts(&keys),
-        texts(&types),
-        texts(&content_types),
-        texts(&traceparents),
-        int8s(&source_ats),
-        bytes_list(&bodies),
-        int8s(&lanes),
-    ];
-    let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
-    crate::failpoint!("replay.after");
-    match rows.first() {
-        Some(row) if row.get::<_, i64>("taken") > 0 => Ok(row.get("made")),
-        Some(_) | None => Err(Error::NotFound(letter.place)),
-    }
-}
-
-/// One event of a replay.
-struct Again {
-    index: i32,
-    key: String,
-    event_type: String,
-    content_type: String,
-    traceparent: Option<String>,
-    source_at: Option<i64>,
-    lane: Option<Lane>,
-    body: Vec<u8>,
-}
-
-/// The event as it was; or, for a record that could not be read, what the present configuration makes of it.
-fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, Error> {
-    if let (Some(key), Some(body)) = (&letter.key, &letter.body) {
-        return Ok(vec![Again {
-            index: letter.place.index,
-            key: key.clone(),
-            event_type: letter.event_type.clone().unwrap_or_default(),
-            content_type: letter.content_type.clone().unwrap_or_default(),
-            traceparent: letter.traceparent.clone(),
-            source_at: letter.source_at,
-            // It is in the letter's row.
-            lane: None,
-            body: body.clone(),
-        }]);
-    }
-    let record = Record {
-        offset: letter.offset,
-        timestamp: letter.source_at,
-        key: letter.record_key.clone(),
-        value: letter.body.clone(),
-        headers: letter.record_headers.as_ref().map(headers).unwrap_or_default(),
-    };
-    let origin = Origin {
-        cluster: letter.cluster.as_str().into(),
-        topic: letter.topic.as_str().into(),
-        topic_id: letter.topic_id.as_str().into(),
-        partition: letter.partition,
-    };
-    // A transform that gives nothing is a filter by another name.
-    let transformer = Transformer::new(Arc::clone(workflow)).map_err(Error::Programs)?;
-    match transformer.apply(&record, &origin) {
-        Disposition::Events { drafts, .. } if drafts.is_empty() => Err(Error::MakesNothing(letter.place)),
-        Disposition::Events { drafts, .. } => Ok(drafts.into_iter().map(again).collect()),
-        Disposition::Filtered | Disposition::Tombstone => Err(Error::MakesNothing(letter.place)),
-        Disposition::Rejected(rejection) => Err(Error::StillInvalid(rejection)),
-    }
-}
-
-fn again(draft: Draft) -> Again {
-    Again {
-        index: draft.index,
-        key: draft.key,
-        event_type: draft.event_type,
-        content_type: draft.content_type.as_str().to_owned(),
-        traceparent: draft.traceparent,
-        source_at: draft.record_at,
-        lane: draft.lane,
-        body: draft.body.to_vec(),
-    }
-}
-
-/// A record's headers as the dead letter keeps them: a list of [name, value], base64.
-fn headers(stored: &serde_json::Value) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let decode = |text: &str| STANDARD.decode(text).unwrap_or_default();
-    let pairs: Vec<(String, Option<String>)> = serde_json::from_value(stored.clone()).unwrap_or_default();
-    pairs.iter().map(|(name, value)| (decode(name), value.as_deref().map(decode))).collect()
 }

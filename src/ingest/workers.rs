@@ -124,6 +124,8 @@ fn watch(posts: &[Arc<Post>]) {
                     "transforming one record has taken longer than {RECORD_LIMIT:?}; ending the process, because a \
                      running program cannot be interrupted"
                 );
+                // Written by a thread of its own, which gets the time for it.
+                std::thread::sleep(LOOK_EVERY);
                 std::process::abort();
             }
         }

@@ -8,6 +8,8 @@ use prometheus::{
     Encoder, Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
 
+mod reading;
+
 use super::maker::Maker;
 use crate::event::{Reason, WorkflowState};
 
@@ -103,6 +105,11 @@ pub struct WorkflowMetrics {
 impl WorkflowMetrics {
     pub fn attempts(&self, outcome: &str) -> &IntCounter {
         self.attempts.get(outcome).unwrap_or_else(|| &self.attempts["other"])
+    }
+
+    /// Every outcome, and how often it was.
+    pub fn all_attempts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        OUTCOMES.iter().map(|outcome| (*outcome, self.attempts(outcome).get()))
     }
 
     pub fn dead_lettered(&self, reason: Reason) -> &IntCounter {

@@ -5,6 +5,8 @@ mod maker;
 pub mod metrics;
 #[cfg(any(test, feature = "mutants"))]
 pub mod mutant;
+pub mod seldom;
+pub mod trace;
 
 pub use metrics::{Metrics, WorkflowMetrics};
 

@@ -27,9 +27,9 @@ pub async fn workflows(database: &Database) -> Result<Vec<LeftWorkflow>, Error> 
 }
 
 /// Has what is left of workflows delivered, or not any more.
-pub async fn set_draining(database: &Database, workflow: &str, is_draining: bool) -> Result<bool, Error> {
+pub async fn set_draining(database: &Database, workflow: &str, is_draining: bool, who: &str) -> Result<bool, Error> {
     let file = include_str!("../../sql/admin/set_draining.sql");
-    let parameters = [text(&workflow), boolean(&is_draining)];
+    let parameters = [text(&workflow), boolean(&is_draining), text(&who)];
     Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
 }
 

@@ -3,10 +3,10 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 8;
+pub const BINARY_VERSION: i32 = 9;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 8] = [
+const MIGRATIONS: [(i32, &str); 9] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
@@ -15,6 +15,7 @@ const MIGRATIONS: [(i32, &str); 8] = [
     (6, include_str!("../../sql/migrations/0006_today.sql")),
     (7, include_str!("../../sql/migrations/0007_blocks.sql")),
     (8, include_str!("../../sql/migrations/0008_by_block.sql")),
+    (9, include_str!("../../sql/migrations/0009_operate.sql")),
 ];
 
 /// How a schema and this binary fit.

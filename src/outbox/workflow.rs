@@ -67,20 +67,24 @@ pub async fn end_halt(database: &Database, workflow: &str) -> Result<bool, Error
     Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
 }
 
-/// Decides whether a workflow sends, if it stands in one of `from`. Answers whether it did.
-pub async fn set(
+/// Stops sending, if it sends. Answers whether it did.
+pub async fn stop(
     database: &Database,
     workflow: &str,
-    from: &[WorkflowState],
     to: WorkflowState,
-    reason: Option<&str>,
+    reason: &str,
     who: &str,
 ) -> Result<bool, Error> {
-    let from: Vec<&str> = from.iter().map(|state| state.as_str()).collect();
     let state = to.as_str();
-    let parameters = [text(&workflow), text(&state), text(&reason), text(&who), texts(&from)];
-    let file = include_str!("../../sql/admin/set_workflow_state.sql");
+    let parameters = [text(&workflow), text(&state), text(&reason), text(&who)];
+    let file = include_str!("../../sql/admin/stop_workflow.sql");
     Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
+}
+
+/// Sends and reads again, whatever had stopped it. Answers whether anything had.
+pub async fn resume(database: &Database, workflow: &str, who: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/resume_workflow.sql");
+    Ok(!database.query(Purpose::Admin, file, &[text(&workflow), text(&who)]).await?.is_empty())
 }
 
 /// Counts the time until now for which a circuit was open as stopped.

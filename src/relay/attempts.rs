@@ -149,6 +149,7 @@ impl Dispatcher {
             verdict::judge(&attempt.outcome, tries, self.policy(), rand::random::<f64>());
         self.metrics.attempts(label).inc();
         self.metrics.send_stage.observe(attempt.took.as_secs_f64());
+        self.trace(&job, &attempt, began, label, verdict == Verdict::Delivered);
         if tries.sends > 1 {
             self.metrics.retries.inc();
         }
@@ -277,9 +278,7 @@ impl Dispatcher {
         error!(workflow = %self.workflow.id, reason, "suspended: events wait until `oncebox resume`");
         let (database, id) = (self.shared.database.clone(), self.workflow.id.clone());
         tokio::spawn(async move {
-            let from = [WorkflowState::Running, WorkflowState::Paused];
-            let to = WorkflowState::Suspended;
-            let written = workflow::set(&database, &id, &from, to, Some(&reason), "oncebox").await;
+            let written = workflow::stop(&database, &id, WorkflowState::Suspended, &reason, "oncebox").await;
             if let Err(error) = written {
                 // The next attempt after the state is read again suspends it again.
                 error!(workflow = %id, error = %chain(&error), "writing the suspension failed");

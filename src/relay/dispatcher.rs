@@ -113,7 +113,7 @@ impl Dispatcher {
         let state = *signals.state.borrow();
         Self {
             metrics: shared.metrics.of(&workflow.id),
-            template: Arc::new(Template::new(&workflow)),
+            template: Arc::new(Template::new(&workflow).traced(shared.tracer.is_some())),
             target: Arc::new(target),
             question: question.map(Arc::new),
             share: Arc::clone(&signals.share),

@@ -5,7 +5,7 @@
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `inbox` (what it hears), `ownership` (taking, keeping,
 //! giving back), `waiting` (claiming what waited), `lanes` and `order` (one after the other per key), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
-//! next), `circuit` (whether the endpoint is left alone), `settler` and `persist` (writing outcomes down); for the path without
+//! next), `circuit` (whether the endpoint is left alone), `settler` and `persist` (writing outcomes down), `tracing` (telling of them); for the path without
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
 mod attempts;
@@ -24,6 +24,7 @@ pub mod settler;
 mod share;
 mod slots;
 mod spiller;
+mod tracing;
 mod waiting;
 pub mod window;
 
@@ -36,6 +37,7 @@ use crate::config::Workflow;
 use crate::direct::Parcel;
 use crate::event::{ProcessId, Standing};
 use crate::observe::Metrics;
+use crate::observe::trace::Tracer;
 use crate::outbox::Database;
 use crate::outbox::fleet::Share;
 use crate::outbox::handoff::Desks;
@@ -58,6 +60,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     pub rules: Rules,
     pub budget: Arc<Budget>,
+    /// There when somebody collects traces.
+    pub tracer: Option<Tracer>,
 }
 
 /// What one dispatcher hears from the rest of the process.

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::persist::until_done;
 use crate::event::{Lane, Place, ProcessId};
 use crate::observe::Metrics;
+use crate::observe::seldom::Seldom;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::lane::{self, Behind};
@@ -83,6 +84,8 @@ pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) process: ProcessId,
     pub(super) metrics: Arc<Metrics>,
+    /// Dead letters are not each a line of the log.
+    said: Arc<Seldom>,
 }
 
 impl Settler {
@@ -92,7 +95,7 @@ impl Settler {
         process: ProcessId,
         metrics: &Arc<Metrics>,
     ) -> (Self, [tokio::task::JoinHandle<()>; 2]) {
-        let desk = || Desk { database: database.clone(), process, metrics: Arc::clone(metrics) };
+        let desk = || Desk { database: database.clone(), process, metrics: Arc::clone(metrics), said: Arc::default() };
         let (delivered, completions) = unbounded_channel();
         let (undelivered, exceptions) = unbounded_channel();
         let tasks = [tokio::spawn(desk().complete(completions)), tokio::spawn(desk().except(exceptions))];
@@ -253,10 +256,12 @@ impl Desk {
         match parked {
             Parked::Written => {
                 metrics.dead_lettered(death.reason).inc();
-                warn!(
-                    workflow = %death.workflow, event = %place, attempt = death.sends,
-                    reason = death.reason.as_str(), "dead letter"
-                );
+                if let Some(unsaid) = self.said.is_time(&death.workflow, Instant::now()) {
+                    warn!(
+                        workflow = %death.workflow, event = %place, attempt = death.sends,
+                        reason = death.reason.as_str(), unsaid, "dead letter; others within a minute are not logged"
+                    );
+                }
             }
             Parked::AlreadyDone => {}
             Parked::Fenced => metrics.fenced_writes.inc(),

@@ -208,6 +208,17 @@ impl Route {
     }
 }
 
+/// The addresses of a URL's host, if all of them are permitted. Nothing is connected to.
+pub async fn permitted(url: &url::Url, rules: &Rules) -> Result<Vec<SocketAddr>, ConnectError> {
+    let Route { host, port, rules, .. } = Route::new(url, rules);
+    let addresses = resolve(&host, port).await?;
+    match addresses.iter().find(|address| !rules.permit(address.ip())) {
+        Some(address) => Err(ConnectError::Blocked { host, address: *address }),
+        None if addresses.is_empty() => Err(no_address(&host)),
+        None => Ok(addresses),
+    }
+}
+
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
     match tokio::net::lookup_host((host, port)).await {
         Ok(addresses) => Ok(addresses.collect()),

@@ -14,7 +14,7 @@ pub mod request;
 pub mod retry_after;
 mod secret_files;
 pub mod signature;
-mod tls;
+pub mod tls;
 mod token;
 mod token_request;
 pub mod verdict;

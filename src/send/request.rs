@@ -3,6 +3,7 @@
 //!
 //! Nothing here depends on the attempt but the attempt's own headers: the body's bytes were fixed when the event was made.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use base64::Engine as _;
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use super::Outgoing;
 use crate::config::{Compression, Endpoint, IdempotencyKey, Method, Workflow};
 use crate::event::Event;
+use crate::observe::trace::Context;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const ONCEBOX_EVENT: HeaderName = HeaderName::from_static("oncebox-event");
@@ -36,6 +38,8 @@ pub struct Template {
     compression: Compression,
     key_header: HeaderName,
     key_quoted: bool,
+    /// What receivers do belongs to the attempt's own span.
+    traces: bool,
 }
 
 impl Template {
@@ -61,7 +65,14 @@ impl Template {
             compression: endpoint.compression,
             key_header: header_name(&header.to_lowercase()),
             key_quoted: *quoted,
+            traces: false,
         }
+    }
+
+    /// The same requests, as parts of traces that somebody collects.
+    #[must_use]
+    pub fn traced(self, traces: bool) -> Self {
+        Self { traces, ..self }
     }
 
     pub fn request(&self, event: &Event, attempt: u32, fence: i64) -> Outgoing {
@@ -89,9 +100,10 @@ impl Template {
         headers.insert(ONCEBOX_SOURCE, header_value(&event.source.to_string()));
         headers.insert(CONTENT_TYPE, content_type(&event.content_type));
         headers.insert(CONTENT_DIGEST, header_value(&digest));
-        let trace = match &event.traceparent {
-            Some(trace) => header_value(trace),
-            None => header_value(&made_traceparent(&event.key)),
+        let carried = trace_context(event);
+        let trace = match Context::read(&carried) {
+            Some(context) if self.traces => header_value(&context.of_attempt(attempt)),
+            Some(_) | None => header_value(&carried),
         };
         headers.insert(TRACEPARENT, trace);
         request
@@ -132,6 +144,14 @@ fn quoted(key: &str) -> String {
     text
 }
 
+/// The trace that an event belongs to: its record's, or one of its own.
+pub fn trace_context(event: &Event) -> Cow<'_, str> {
+    match &event.traceparent {
+        Some(carried) => Cow::Borrowed(carried),
+        None => Cow::Owned(made_traceparent(&event.key)),
+    }
+}
+
 /// A trace of its own for an event whose record had none: the same for every attempt.
 fn made_traceparent(key: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -158,7 +178,7 @@ fn gzipped(body: &[u8]) -> Bytes {
     encoder.finish().expect("memory takes all").into()
 }
 
-pub(super) fn user_agent() -> HeaderValue {
+pub fn user_agent() -> HeaderValue {
     HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
 }
 
@@ -171,7 +191,7 @@ pub(super) fn path(url: &url::Url) -> Uri {
     text.parse().expect("the url crate writes valid paths")
 }
 
-pub(super) fn host(url: &url::Url) -> String {
+pub fn host(url: &url::Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
         Some(port) => format!("{host}:{port}"),

@@ -101,7 +101,26 @@ async fn no_secret_is_in_logs_errors_rows_or_metrics() {
         let mut found =
             vec![("the log", relay.log()), ("the metrics", metrics), ("the database", rows(&database).await)];
         assert!(found[0].1.contains("TRACE") && found[2].1.contains("OrderChanged"), "the places are looked at");
-        for arguments in [&["validate"][..], &["dead-letters", "list", "--json"]] {
+        let letter = relay.ask("/v1/dead-letters").await["items"][0]["id"].as_str().expect("a dead letter").to_owned();
+        for path in [
+            "/v1/workflows".to_owned(),
+            "/v1/events?workflow=orders".to_owned(),
+            format!("/v1/events/{letter}?payload=true"),
+            format!("/v1/dead-letters/{letter}?payload=true"),
+            "/openapi.json".to_owned(),
+            "/".to_owned(),
+        ] {
+            found.push(("the API", relay.get(&path).await.expect("an answer").1));
+        }
+        for arguments in [
+            &["validate"][..],
+            &["validate", "--online"],
+            &["dead-letters", "list", "--json"],
+            &["dead-letters", "show", &letter],
+            &["events", "list", "--workflow", "orders"],
+            &["status"],
+            &["verify", "orders"],
+        ] {
             let config = relay.config_path();
             let output =
                 command().args(arguments).arg("--config").arg(config).envs(environment).output().expect("it starts");

@@ -2,6 +2,7 @@
 //!
 //! Services are shared by all tests; each test has its own schema, topic, group and receiver.
 
+pub mod api;
 pub mod attempt;
 pub mod cluster;
 pub mod embedded;
@@ -15,6 +16,7 @@ mod raw;
 pub mod receiver;
 pub mod servers;
 pub mod tls;
+pub mod tools;
 pub mod wire;
 
 use std::sync::OnceLock;

@@ -20,6 +20,7 @@ pub struct Config {
     pub kafka: String,
     pub egress: String,
     pub postgres: String,
+    pub admin: String,
     pub guarantee: &'static str,
     /// Off, so to speak, unless a test is about it: many tests have endpoints that only fail.
     pub circuit: &'static str,
@@ -45,6 +46,7 @@ impl Config {
             kafka: String::new(),
             egress: "[127.0.0.0/8]".to_owned(),
             postgres: String::new(),
+            admin: String::new(),
             guarantee: "exactly-once",
             circuit: "{failures: 1000000}",
             timeout: "1s",
@@ -60,7 +62,7 @@ kafka:
   groupPrefix: {schema}
   properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
 postgres: {{url: "${{DATABASE_URL}}", schema: {schema}, {postgres}}}
-admin: {{listen: "127.0.0.1:{port}"}}
+admin: {{listen: "127.0.0.1:{port}"{admin}}}
 egress: {{allow: {egress}}}
 shutdownGrace: 10s
 workflows:
@@ -88,6 +90,7 @@ workflows:
             kafka = self.kafka,
             egress = self.egress,
             postgres = self.postgres,
+            admin = self.admin,
             source = self.source,
             delivery = self.delivery,
             endpoint = self.endpoint,

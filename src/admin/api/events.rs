@@ -1,0 +1,114 @@
+//! Events: which there are, one of them whole, and a word on one that is held.
+
+use axum::Extension;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Json, Path, Query, page, place};
+use crate::admin::Desk;
+use crate::admin::answer::{Problem, Refusal};
+use crate::admin::guard::Who;
+use crate::dead_letter::Payload;
+use crate::operate::Page;
+use crate::operate::events::{Shown, Summary, Word};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Wanted {
+    /// Of this workflow. Needed, unless `source` is given.
+    workflow: Option<String>,
+    /// Only those in this state.
+    state: Option<String>,
+    /// Only those with this idempotency key. Reads all that is stored of the workflow.
+    key: Option<String>,
+    /// Only those of this record: topic/partition/offset.
+    source: Option<String>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// At most so many: 1 to 500.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// Events that are stored, by place. A page may be empty though `next` is not null: then the next one goes on.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(Wanted), responses(
+    (status = 200, body = Page<Summary>), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub async fn list(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Page<Summary>>, Refusal> {
+    let (operator, limit) = (desk.operator(&who)?, page(wanted.limit)?);
+    let Wanted { workflow, state, key, source, after, .. } = wanted;
+    if let Some(source) = source {
+        return Ok(Json(operator.events_of_record(&source, workflow.as_deref()).await?));
+    }
+    let workflow = workflow.ok_or_else(|| Refusal::invalid("which workflow? `workflow` or `source` is needed"))?;
+    if let Some(key) = key {
+        return Ok(Json(operator.events_of_key(&workflow, &key).await?));
+    }
+    Ok(Json(operator.events(&workflow, state.as_deref(), after.as_deref(), limit).await?))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Whole {
+    /// Also its body, and what was answered.
+    #[serde(default)]
+    pub payload: bool,
+}
+
+impl Whole {
+    pub fn payload(&self) -> Payload {
+        if self.payload { Payload::Shown } else { Payload::Hidden }
+    }
+}
+
+/// One event with its requests. What the direct path delivered leaves no row, and is not found.
+#[utoipa::path(get, path = "/v1/events/{id}", tag = "events", params(("id" = String, Path), Whole), responses(
+    (status = 200, body = Shown), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub async fn show(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+    Query(whole): Query<Whole>,
+) -> Result<Json<Shown>, Refusal> {
+    let place = place(&id)?;
+    Ok(Json(desk.operator(&who)?.event(place, whole.payload()).await?))
+}
+
+/// What became of an event in doubt.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resolution {
+    pub to: Word,
+}
+
+/// What was said about an event.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Resolved {
+    pub id: String,
+    pub resolved: Word,
+}
+
+/// Say what became of an event that is held because its outcome is unknown.
+#[utoipa::path(post, path = "/v1/events/{id}/resolve", tag = "events", params(("id" = String, Path)),
+    request_body = Resolution, responses(
+    (status = 200, body = Resolved), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 413, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
+pub async fn resolve(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+    Json(resolution): Json<Resolution>,
+) -> Result<Json<Resolved>, Refusal> {
+    let place = place(&id)?;
+    desk.operator(&who)?.resolve(place, resolution.to).await?;
+    Ok(Json(Resolved { id: place.to_string(), resolved: resolution.to }))
+}

@@ -1,0 +1,105 @@
+//! Workflows: where they stand, and what is decided about them.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::{Json, Path};
+use crate::admin::Desk;
+use crate::admin::answer::{Problem, Refusal};
+use crate::admin::guard::Who;
+use crate::operate::workflows::{Decided, Workflow};
+use crate::operate::{Operator, Page};
+
+type Decision = Result<Json<Decided>, Refusal>;
+
+/// All workflows, by id.
+#[utoipa::path(get, path = "/v1/workflows", tag = "workflows", responses(
+    (status = 200, body = Page<Workflow>), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 503, body = Problem)))]
+pub async fn list(State(desk): State<Desk>, Extension(who): Extension<Who>) -> Result<Json<Page<Workflow>>, Refusal> {
+    let found = desk.operator(&who)?.all_workflows().await?;
+    let items = found.into_iter().map(|workflow| with_live(&desk, workflow)).collect();
+    Ok(Json(Page { items, next: None }))
+}
+
+/// One workflow.
+#[utoipa::path(get, path = "/v1/workflows/{id}", tag = "workflows", params(("id" = String, Path)), responses(
+    (status = 200, body = Workflow), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub async fn show(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+) -> Result<Json<Workflow>, Refusal> {
+    let found = known(&desk, &who, &id)?.workflow(&id).await?;
+    Ok(Json(with_live(&desk, found)))
+}
+
+/// Stop sending until it is resumed; what comes in is kept.
+#[utoipa::path(post, path = "/v1/workflows/{id}/pause", tag = "workflows", params(("id" = String, Path)), responses(
+    (status = 200, body = Decided), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 415, body = Problem),
+    (status = 503, body = Problem)))]
+pub async fn pause(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
+    Ok(Json(known(&desk, &who, &id)?.pause(&id).await?))
+}
+
+/// Go on after a pause, a suspension or a halt.
+#[utoipa::path(post, path = "/v1/workflows/{id}/resume", tag = "workflows", params(("id" = String, Path)), responses(
+    (status = 200, body = Decided), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 415, body = Problem),
+    (status = 503, body = Problem)))]
+pub async fn resume(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
+    Ok(Json(known(&desk, &who, &id)?.resume(&id).await?))
+}
+
+/// Have what is left of a workflow that is not configured any more delivered with its last configuration.
+#[utoipa::path(post, path = "/v1/workflows/{id}/drain", tag = "workflows", params(("id" = String, Path)), responses(
+    (status = 200, body = Decided), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 415, body = Problem), (status = 503, body = Problem)))]
+pub async fn drain(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
+    Ok(Json(known(&desk, &who, &id)?.drain(&id).await?))
+}
+
+/// Make dead letters of what is left of a workflow that is not configured any more. It goes on after the answer.
+#[utoipa::path(post, path = "/v1/workflows/{id}/park", tag = "workflows", params(("id" = String, Path)), responses(
+    (status = 202, body = Decided), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 415, body = Problem), (status = 503, body = Problem)))]
+pub async fn park(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Decided>), Refusal> {
+    let operator = known(&desk, &who, &id)?;
+    let decided = operator.end_drain(&id).await?;
+    tokio::spawn(async move {
+        if let Err(error) = operator.park(&id, |_| {}).await {
+            tracing::warn!(workflow = id, error = %crate::observe::chain(&error), "parking was interrupted; ask for it again");
+        }
+    });
+    Ok((StatusCode::ACCEPTED, Json(decided)))
+}
+
+/// An operator who asks about a workflow. What cannot be an id is none.
+fn known(desk: &Desk, who: &Who, id: &str) -> Result<Operator, Refusal> {
+    let operator = desk.operator(who)?;
+    if id.contains('\0') {
+        return Err(operator.no_workflow(&id.replace('\0', "")).into());
+    }
+    Ok(operator)
+}
+
+/// What this process knows of it besides.
+fn with_live(desk: &Desk, mut workflow: Workflow) -> Workflow {
+    let Ok(api) = desk.api() else { return workflow };
+    workflow.live = api.history.live(&desk.metrics, &workflow.id);
+    if let Some((late, age)) = desk.metrics.ages_of(&workflow.id) {
+        // Records that wait in Kafka count too.
+        workflow.delivery_lag_seconds = workflow.delivery_lag_seconds.max(late);
+        workflow.undelivered_age_seconds = workflow.undelivered_age_seconds.max(age);
+    }
+    workflow
+}

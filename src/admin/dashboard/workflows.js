@@ -1,0 +1,115 @@
+// All workflows, and one of them.
+
+import { age, ask, bars, chip, el, many, percent, spark, table, tile, when } from "./dom.js";
+import { get, part, post } from "./api.js";
+
+const undelivered = ({ events: e }) => e.scheduled + e.available + e.active + e.retryable + e.pending;
+const trouble = (w) => (w.state === "running" ? 0 : 1e12) + Math.max(w.deliveryLagSeconds, w.undeliveredAgeSeconds);
+const link = (w) => el("a", { href: `#/workflows/${part(w.id)}`, id: `go-${w.id}` }, w.id);
+
+export async function workflows() {
+  const { items } = await get("/v1/workflows");
+  items.sort((a, b) => trouble(b) - trouble(a) || a.id.localeCompare(b.id));
+  const stopped = items.filter((w) => w.state !== "running").length;
+  const dead = items.reduce((sum, w) => sum + w.deadLetters, 0);
+  return [
+    el("h1", {}, "Workflows"),
+    el("p", { class: "under" }, `${items.length} in all, ${stopped} not running, ${dead.toLocaleString("en")} dead letters. Rates and errors are those of this process.`),
+    table([
+      ["Workflow", link],
+      ["State", (w) => chip(w.state)],
+      ["Late", (w) => el("span", { class: w.deliveryLagSeconds > 60 ? "late" : "" }, age(w.deliveryLagSeconds)), "number"],
+      ["Oldest", (w) => age(w.undeliveredAgeSeconds), "number"],
+      ["In Kafka", (w) => w.live?.kafkaLagRecords?.toLocaleString("en") ?? "–", "number"],
+      ["Waiting", (w) => undelivered(w).toLocaleString("en"), "number"],
+      ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}` }, many(w.deadLetters)) : "0"), "number"],
+      ["Errors", (w) => el("span", { class: (w.live?.errorShare ?? 0) > 0.05 ? "late" : "" }, percent(w.live?.errorShare)), "number"],
+      ["Per second", (w) => (w.live ? w.live.perSecond.toFixed(1) : "–"), "number"],
+      ["Five minutes", (w) => (w.live ? spark(w.live.history) : "–")],
+    ], items, "No workflow is configured."),
+  ];
+}
+
+// What keeps a workflow from delivering, in words.
+function why(w) {
+  const notes = [];
+  if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
+  if (w.state === "removed") notes.push("It is not configured any more. Drain delivers what is left, park makes dead letters of it.");
+  if (!w.isRun && w.state !== "removed") notes.push("No process runs it.");
+  if (w.live?.circuit === "open") notes.push("The circuit is open: the endpoint only fails. One request tries again every now and then.");
+  if (w.blockedKeys) notes.push(`${many(w.blockedKeys)} ordering keys wait behind dead letters: replay or discard those.`);
+  if (w.held) notes.push(`${many(w.held)} events are in doubt and wait for your word.`);
+  return notes.map((text) => el("p", { class: "note" }, text));
+}
+
+async function decide(w, verb, refresh, question) {
+  if (question && !(await ask(`${verb} ${w.id}?`, verb, question))) return;
+  await post(`/v1/workflows/${part(w.id)}/${verb.toLowerCase()}`);
+  refresh();
+}
+
+function actions(w, refresh) {
+  const button = (verb, question, kind) => el("button", { type: "button", class: kind, id: `do-${verb}`, onclick: () => decide(w, verb, refresh, question) }, verb);
+  if (w.state === "removed") {
+    return [button("Drain", "What is left is delivered with the last configuration."), button("Park", "Each event that is left becomes a dead letter.", "danger")];
+  }
+  if (w.state === "running") return [button("Pause", "Nothing is sent until it is resumed. Records are still read and kept.")];
+  return [button("Resume", null, "primary")];
+}
+
+const seconds = (value) => (value == null ? "–" : value < 1 ? `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms` : `${value} s`);
+
+export async function workflow(id, refresh) {
+  const w = await get(`/v1/workflows/${part(id)}`);
+  const [tried, held, dead] = await Promise.all([
+    get("/v1/events", { workflow: id, state: "retryable", limit: 10 }),
+    get("/v1/events", { workflow: id, state: "pending", limit: 10 }),
+    get("/v1/dead-letters", { workflow: id, limit: 5 }),
+  ]);
+  const waiting = [...held.items, ...tried.items];
+  const details = await Promise.all(tried.items.slice(0, 5).map((e) => get(`/v1/events/${part(e.id)}`).catch(() => null)));
+  const errors = details.filter(Boolean).flatMap((e) => e.attempts.slice(-1).map((a) => ({ ...a, id: e.id })));
+  const live = w.live;
+  const labels = Object.entries(w.labels).map(([name, value]) => `${name}=${value}`).join(" ");
+  return [
+    el("h1", {}, w.id, " ", chip(w.state)),
+    el("p", { class: "under" }, `${w.topics.join(", ")} → ${w.endpoint} · ${w.guarantee}${labels ? ` · ${labels}` : ""}`),
+    el("div", { class: "row" }, actions(w, refresh)),
+    ...why(w),
+    el("div", { class: "tiles" },
+      tile(age(w.deliveryLagSeconds), "late", w.deliveryLagSeconds > 60 ? "late" : ""),
+      tile(age(w.undeliveredAgeSeconds), "oldest undelivered"),
+      tile(live?.kafkaLagRecords?.toLocaleString("en") ?? "–", "records in Kafka"),
+      tile(live ? live.perSecond.toFixed(1) : "–", "delivered a second"),
+      tile(percent(live?.errorShare), "requests that fail"),
+      tile(live ? live.inFlight : "–", "under way"),
+      tile(live ? chip(live.circuit) : "–", "circuit"),
+      tile(many(w.deadLetters), "dead letters")),
+    ...(live ? [el("h2", {}, "Delivered a second, five minutes"), spark(live.history, true)] : []),
+    el("h2", {}, "Events"),
+    el("div", { class: "tiles" }, Object.entries(w.events).map(([state, count]) => tile(count.toLocaleString("en"), state))),
+    ...(live ? [
+      el("h2", {}, "Time in each stage, since this process started"),
+      table([["Stage", ([name]) => name], ...["p50", "p90", "p99"].map((p) => [p, ([, stage]) => seconds(stage[p]), "number"])],
+        ["ingest", "queue", "send", "settle", "total"].map((name) => [name, live.stages[name] ?? {}]), ""),
+      el("h2", {}, "Requests by outcome"),
+      bars(Object.entries(live.attempts).filter(([, count]) => count > 0).map(([name, count]) => [name, count, name === "delivered" ? "" : "bad"])),
+    ] : []),
+    el("h2", {}, "Last errors"),
+    table([
+      ["Event", (a) => el("a", { href: `#/events/${part(a.id)}` }, a.id)], ["When", (a) => when(a.at)], ["Outcome", (a) => a.outcome],
+      ["Status", (a) => a.status ?? "–", "number"], ["What", (a) => a.error ?? "–"],
+    ], errors, "No event waits for another try."),
+    el("h2", {}, "Waiting"),
+    table([
+      ["Event", (e) => el("a", { href: `#/events/${part(e.id)}` }, e.id)],
+      ["State", (e) => el("span", {}, chip(e.state), e.held ? ` ${e.held}` : "", e.inDoubt && !e.held ? " in doubt" : "")],
+      ["Attempts", (e) => e.attempts, "number"], ["Record", (e) => e.source], ["Due", (e) => when(e.due)],
+    ], waiting, "Nothing waits."),
+    el("h2", {}, "Dead letters"),
+    table([
+      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],
+    ], dead.items, "None."),
+    dead.items.length ? el("p", {}, el("a", { href: `#/dead-letters?workflow=${part(id)}` }, "All of them")) : null,
+  ].filter(Boolean);
+}

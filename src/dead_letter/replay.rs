@@ -1,0 +1,207 @@
+//! Enters: a dead letter and who wants it delivered again. Leaves: new events at its place, once.
+//!
+//! Same key and bytes, unless another key is asked for. A record that could not be read is made into events by the present
+//! configuration.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{DeadLetter, Error};
+use crate::config::{Guarantee, Workflow};
+use crate::event::{CursorId, Draft, Lane, Place, Record};
+use crate::outbox::sql::{bytes_list, int4, int4s, int8, int8s, text, texts, uuid};
+use crate::outbox::{Database, Purpose};
+use crate::transform::{Disposition, Origin, Transformer};
+
+/// How a replay is wished for.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    pub who: String,
+    /// Also for an at-most-once workflow, whose endpoint may then see the event twice.
+    pub force: bool,
+    /// Another key, so that a receiver takes it for a new event.
+    pub new_key: bool,
+    /// The replay of many that it is part of, which counts it.
+    pub job: Option<uuid::Uuid>,
+}
+
+/// Makes a dead letter into events again; answers how many. Once, however often it is asked for.
+pub async fn replay(
+    database: &Database,
+    letter: &DeadLetter,
+    workflow: &Arc<Workflow>,
+    wish: &Wish,
+) -> Result<i64, Error> {
+    if workflow.delivery.guarantee == Guarantee::AtMostOnce && !wish.force {
+        return Err(Error::NeedsForce { place: letter.place, workflow: letter.workflow.clone() });
+    }
+    let mut drafts = drafts(letter, workflow)?;
+    if wish.new_key {
+        drafts.iter_mut().for_each(|draft| draft.rekey(letter.place.generation + 1));
+    }
+    let who = &wish.who;
+    crate::failpoint!("replay.before");
+    let indexes: Vec<i32> = drafts.iter().map(|d| d.index).collect();
+    let keys: Vec<&str> = drafts.iter().map(|d| d.key.as_str()).collect();
+    let types: Vec<&str> = drafts.iter().map(|d| d.event_type.as_str()).collect();
+    let content_types: Vec<&str> = drafts.iter().map(|d| d.content_type.as_str()).collect();
+    let traceparents: Vec<Option<&str>> = drafts.iter().map(|d| d.traceparent.as_deref()).collect();
+    let source_ats: Vec<Option<i64>> = drafts.iter().map(|d| d.source_at).collect();
+    let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
+    let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
+    let Place { cursor: CursorId(cursor), offset, index, generation } = letter.place;
+    let parameters = [
+        int8(&cursor),
+        int8(&offset),
+        int4(&index),
+        int4(&generation),
+        int8(&workflow.version),
+        text(&who),
+        int4s(&indexes),
+        texts(&keys),
+        texts(&types),
+        texts(&content_types),
+        texts(&traceparents),
+        int8s(&source_ats),
+        bytes_list(&bodies),
+        int8s(&lanes),
+        uuid(&wish.job),
+    ];
+    let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
+    crate::failpoint!("replay.after");
+    let Some(row) = rows.first() else { return Err(Error::NotFound(letter.place)) };
+    if let Some(generation) = row.get("active") {
+        return Err(Error::KeyActive { place: letter.place, active: Place { generation, ..letter.place } });
+    }
+    if row.get::<_, i64>("taken") == 0 {
+        return Err(Error::NotFound(letter.place));
+    }
+    Ok(row.get("made"))
+}
+
+/// One event of a replay.
+struct Again {
+    index: i32,
+    key: String,
+    event_type: String,
+    content_type: String,
+    traceparent: Option<String>,
+    source_at: Option<i64>,
+    lane: Option<Lane>,
+    body: Vec<u8>,
+}
+
+impl Again {
+    /// The same event under another key, also where the body says it.
+    fn rekey(&mut self, generation: i32) {
+        let key = format!("{}-r{generation}", self.key);
+        // Envelopes begin with it, and a key is plain text: the first place where it stands as a JSON string is its own.
+        for name in ["{\"idempotencyKey\":", "{\"specversion\":\"1.0\",\"id\":"] {
+            let old = format!("{name}\"{}\"", self.key);
+            if let Some(rest) = self.body.strip_prefix(old.as_bytes()) {
+                let mut body = format!("{name}\"{key}\"").into_bytes();
+                body.extend_from_slice(rest);
+                self.body = body;
+                break;
+            }
+        }
+        self.key = key;
+    }
+}
+
+/// The event as it was; or, for a record that could not be read, what the present configuration makes of it.
+fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, Error> {
+    if let (Some(key), Some(body)) = (&letter.key, &letter.body) {
+        return Ok(vec![Again {
+            index: letter.place.index,
+            key: key.clone(),
+            event_type: letter.event_type.clone().unwrap_or_default(),
+            content_type: letter.content_type.clone().unwrap_or_default(),
+            traceparent: letter.traceparent.clone(),
+            source_at: letter.source_at,
+            // It is in the letter's row.
+            lane: None,
+            body: body.clone(),
+        }]);
+    }
+    let record = Record {
+        offset: letter.place.offset,
+        timestamp: letter.source_at,
+        key: letter.record_key.clone(),
+        value: letter.body.clone(),
+        headers: letter.record_headers.as_ref().map(headers).unwrap_or_default(),
+    };
+    let origin = Origin {
+        cluster: letter.cluster.as_str().into(),
+        topic: letter.topic.as_str().into(),
+        topic_id: letter.topic_id.as_str().into(),
+        partition: letter.partition,
+    };
+    // A transform that gives nothing is a filter by another name.
+    let transformer = Transformer::new(Arc::clone(workflow)).map_err(Error::Programs)?;
+    match transformer.apply(&record, &origin) {
+        Disposition::Events { drafts, .. } if drafts.is_empty() => Err(Error::MakesNothing(letter.place)),
+        Disposition::Events { drafts, .. } => Ok(drafts.into_iter().map(again).collect()),
+        Disposition::Filtered | Disposition::Tombstone => Err(Error::MakesNothing(letter.place)),
+        Disposition::Rejected(rejection) => Err(Error::StillInvalid(rejection)),
+    }
+}
+
+fn again(draft: Draft) -> Again {
+    Again {
+        index: draft.index,
+        key: draft.key,
+        event_type: draft.event_type,
+        content_type: draft.content_type.as_str().to_owned(),
+        traceparent: draft.traceparent,
+        source_at: draft.record_at,
+        lane: draft.lane,
+        body: draft.body.to_vec(),
+    }
+}
+
+/// A record's headers as the dead letter keeps them: a list of [name, value], base64.
+fn headers(stored: &serde_json::Value) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let decode = |text: &str| STANDARD.decode(text).unwrap_or_default();
+    let pairs: Vec<(String, Option<String>)> = serde_json::from_value(stored.clone()).unwrap_or_default();
+    pairs.iter().map(|(name, value)| (decode(name), value.as_deref().map(decode))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_key_stands_in_the_body_too_and_nothing_else_changes() {
+        let event = |body: &str| Again {
+            index: 0,
+            key: "orders-abc".to_owned(),
+            event_type: String::new(),
+            content_type: String::new(),
+            traceparent: None,
+            source_at: None,
+            lane: None,
+            body: body.as_bytes().to_vec(),
+        };
+        for (before, after) in [
+            (
+                r#"{"idempotencyKey":"orders-abc","data":"orders-abc"}"#,
+                r#"{"idempotencyKey":"orders-abc-r2","data":"orders-abc"}"#,
+            ),
+            (
+                r#"{"specversion":"1.0","id":"orders-abc","data":1}"#,
+                r#"{"specversion":"1.0","id":"orders-abc-r2","data":1}"#,
+            ),
+            (
+                r#"{"eventType":"x","data":{"idempotencyKey":"orders-abc"}}"#,
+                r#"{"eventType":"x","data":{"idempotencyKey":"orders-abc"}}"#,
+            ),
+        ] {
+            let mut again = event(before);
+            again.rekey(2);
+            assert_eq!((again.key.as_str(), String::from_utf8(again.body).unwrap().as_str()), ("orders-abc-r2", after));
+        }
+    }
+}

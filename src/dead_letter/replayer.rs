@@ -1,0 +1,172 @@
+//! Carries out replays of many dead letters, one replay at a time, under a lease: when the process dies another goes on.
+//!
+//! What must hold: each letter is replayed once (its row is the judge), counted in the statement that takes it, and skipped ones are
+//! counted with the page that they are on, by the holder of the lease alone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::{Error, Filter, Wish, replay, show};
+use crate::config::Workflow;
+use crate::event::{CursorId, Place, ProcessId};
+use crate::observe::chain;
+use crate::outbox::sql::{boolean, float8, int4, int8, text, timestamptz, uuid};
+use crate::outbox::{Database, Purpose, claim, notify};
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_secs(15);
+/// Letters between two looks at what an operator says.
+const AT_ONCE: i64 = 50;
+
+/// The workflows that this process knows.
+pub type Workflows = watch::Receiver<Vec<Arc<Workflow>>>;
+
+struct Job {
+    id: Uuid,
+    filter: Filter,
+    wish: Wish,
+    per_second: Option<f64>,
+    after: Place,
+}
+
+/// Looks for work until it is dropped.
+pub async fn replay_forever(database: Database, process: ProcessId, workflows: Workflows) {
+    let replayer = Replayer { database, process, workflows };
+    loop {
+        match replayer.claim().await {
+            Ok(Some(job)) => {
+                if let Err(error) = replayer.carry_out(job).await {
+                    warn!(error = %chain(&error), "a replay of dead letters was interrupted; it goes on in a moment");
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+            // Postgres may be away: looked for again.
+            Ok(None) | Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+struct Replayer {
+    database: Database,
+    process: ProcessId,
+    workflows: Workflows,
+}
+
+impl Replayer {
+    async fn claim(&self) -> Result<Option<Job>, Error> {
+        let lease = LEASE.as_secs_f64();
+        let file = include_str!("../../sql/dead_letter/job_claim.sql");
+        let rows = self.database.query(Purpose::Admin, file, &[uuid(&self.process), float8(&lease)]).await?;
+        Ok(rows.first().map(|row| Job {
+            id: row.get("id"),
+            filter: Filter {
+                workflow: row.get("workflow"),
+                reason: row.get("reason"),
+                from: row.get("from_at"),
+                to: row.get("to_at"),
+            },
+            wish: Wish {
+                who: row.get("who"),
+                force: row.get("force"),
+                new_key: row.get("new_key"),
+                job: Some(row.get("id")),
+            },
+            per_second: row.get("per_second"),
+            after: Place {
+                cursor: CursorId(row.get("at_cursor")),
+                offset: row.get("at_offset"),
+                index: row.get("at_index"),
+                generation: row.get("at_generation"),
+            },
+        }))
+    }
+
+    /// Page after page, until nothing is left, an operator says otherwise, or the lease is somebody else's.
+    async fn carry_out(&self, mut job: Job) -> Result<(), Error> {
+        info!(replay = %job.id, "replaying dead letters");
+        // A page lasts about a second, so that a word of an operator is heard in time and the lease lasts.
+        let at_once = job.per_second.map_or(AT_ONCE, |rate| (rate.ceil() as i64).clamp(1, AT_ONCE));
+        let mut turn = Instant::now();
+        loop {
+            let page = self.page(&job, at_once).await?;
+            let (mut skipped, mut problem): (i64, Option<String>) = (0, None);
+            for place in &page {
+                if let Some(rate) = job.per_second {
+                    turn = turn.max(Instant::now() - Duration::from_secs(1)) + Duration::from_secs_f64(1.0 / rate);
+                    tokio::time::sleep_until(turn.into()).await;
+                }
+                match self.one(*place, &job.wish).await {
+                    Ok(()) | Err(Error::NotFound(_)) => {}
+                    Err(Error::Outbox(error)) => return Err(error.into()),
+                    Err(error) => {
+                        skipped += 1;
+                        problem = Some(chain(&error));
+                    }
+                }
+                job.after = *place;
+            }
+            let is_over = page.is_empty();
+            if !self.advance(&job, skipped, problem.as_deref(), is_over).await? {
+                info!(replay = %job.id, "the replay was paused or cancelled, or is carried on by another process");
+                return Ok(());
+            }
+            if is_over {
+                info!(replay = %job.id, "the replay is over");
+                return Ok(());
+            }
+        }
+    }
+
+    async fn one(&self, place: Place, wish: &Wish) -> Result<(), Error> {
+        let letter = show(&self.database, place).await?;
+        let known = self.workflows.borrow().iter().find(|w| *w.id == *letter.workflow).cloned();
+        let workflow = known.ok_or_else(|| Error::NoWorkflow(place, letter.workflow.clone()))?;
+        replay(&self.database, &letter, &workflow, wish).await?;
+        // Heard of by the next poll at the latest.
+        let _ = notify::tell(&self.database, &workflow.id).await;
+        Ok(())
+    }
+
+    async fn page(&self, job: &Job, limit: i64) -> Result<Vec<Place>, Error> {
+        let Place { cursor: CursorId(cursor), offset, index, generation } = job.after;
+        let parameters = [
+            text(&job.filter.workflow),
+            text(&job.filter.reason),
+            timestamptz(&job.filter.from),
+            timestamptz(&job.filter.to),
+            int8(&cursor),
+            int8(&offset),
+            int4(&index),
+            int4(&generation),
+            int8(&limit),
+        ];
+        let file = include_str!("../../sql/dead_letter/job_page.sql");
+        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
+        Ok(rows.iter().map(claim::place).collect())
+    }
+
+    /// Answers whether the replay is still this process's to carry on.
+    async fn advance(&self, job: &Job, skipped: i64, problem: Option<&str>, is_over: bool) -> Result<bool, Error> {
+        crate::failpoint!("replay.advance");
+        let Place { cursor: CursorId(cursor), offset, index, generation } = job.after;
+        let lease = LEASE.as_secs_f64();
+        let parameters = [
+            uuid(&job.id),
+            uuid(&self.process),
+            float8(&lease),
+            int8(&skipped),
+            text(&problem),
+            int8(&cursor),
+            int8(&offset),
+            int4(&index),
+            int4(&generation),
+            boolean(&is_over),
+        ];
+        let file = include_str!("../../sql/dead_letter/job_advance.sql");
+        Ok(!self.database.query(Purpose::Admin, file, &parameters).await?.is_empty())
+    }
+}

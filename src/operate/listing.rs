@@ -1,0 +1,220 @@
+//! Which events there are: by workflow and state, by record, by key.
+//!
+//! Lists go by place, from cursor to cursor; what a page costs is bounded, so that one may be empty though others follow.
+
+use std::str::FromStr;
+
+use super::events::{STATES, Summary};
+use super::{Error, Operator, Page};
+use crate::event::{CursorId, Place};
+use crate::outbox::sql::{int4, int8, text, texts};
+use crate::outbox::{Purpose, claim};
+
+/// Rows that one page looks at.
+const LOOKED_AT: i64 = 2_000;
+/// States of events that have a row of their own.
+const OWN_ROW: [&str; 3] = ["scheduled", "retryable", "pending"];
+
+/// Where a list of events goes on. Those with a row of their own come first, where both are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    table: Table,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Retry,
+    Stored,
+}
+
+impl Mark {
+    /// Before every event of a cursor.
+    fn start(table: Table, CursorId(cursor): CursorId) -> Self {
+        Self { table, place: Place { cursor: CursorId(cursor), offset: -1, index: -1, generation: -1 } }
+    }
+
+    fn write(self) -> String {
+        let (letter, Place { cursor: CursorId(cursor), offset, index, generation }) = match self.table {
+            Table::Retry => ('r', self.place),
+            Table::Stored => ('s', self.place),
+        };
+        format!("{letter}.{cursor}.{offset}.{index}.{generation}")
+    }
+}
+
+impl FromStr for Mark {
+    type Err = Error;
+
+    fn from_str(written: &str) -> Result<Self, Error> {
+        let parse = || {
+            let mut parts = written.split('.');
+            let table = match parts.next()? {
+                "r" => Table::Retry,
+                "s" => Table::Stored,
+                _ => return None,
+            };
+            let cursor = CursorId(parts.next()?.parse().ok()?);
+            let (offset, index) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            let generation = parts.next()?.parse().ok()?;
+            parts.next().is_none().then_some(Self { table, place: Place { cursor, offset, index, generation } })
+        };
+        parse().ok_or_else(|| Error::Invalid(format!("`{written}` is not the `next` of a page")))
+    }
+}
+
+impl Operator {
+    /// Events of a workflow, by place.
+    pub async fn events(
+        &self,
+        workflow: &str,
+        state: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Summary>, Error> {
+        self.known(workflow).await?;
+        if let Some(state) = state.filter(|state| !STATES.contains(state)) {
+            return Err(Error::Invalid(format!("`{state}` is not a state; there are: {}", STATES.join(", "))));
+        }
+        let after: Option<Mark> = after.map(str::parse).transpose()?;
+        let tables: &[Table] = match state {
+            Some(state) if OWN_ROW.contains(&state) => &[Table::Retry],
+            Some("available" | "active") => &[Table::Retry, Table::Stored],
+            Some(_) | None => &[Table::Stored],
+        };
+        let file = include_str!("../../sql/operate/cursors.sql");
+        let rows = self.database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+        let (mut items, mut budget) = (Vec::new(), LOOKED_AT);
+        for table in tables {
+            if after.is_some_and(|mark| mark.table == Table::Stored && *table == Table::Retry) {
+                continue;
+            }
+            for row in &rows {
+                let (cursor, settled_to): (i64, i64) = (row.get("cursor"), row.get("settled_to"));
+                let mut mark = Mark::start(*table, CursorId(cursor));
+                match after.filter(|after| after.table == *table) {
+                    Some(after) if after.place.cursor.0 > cursor => continue,
+                    Some(after) if after.place.cursor.0 == cursor => mark = after,
+                    Some(_) | None => {}
+                }
+                // What waits for its first attempt, or has it under way, is not settled; all before it is.
+                if tables.len() == 2 && *table == Table::Stored {
+                    mark.place.offset = mark.place.offset.max(settled_to - 1);
+                }
+                loop {
+                    let wanted = i64::try_from(limit - items.len()).unwrap_or(i64::MAX);
+                    let looked_at = if state.is_some() { budget.min(500) } else { budget.min(wanted) };
+                    let (found, edge) = self.walk(mark, state, looked_at).await?;
+                    budget -= looked_at;
+                    for (place, summary) in found {
+                        // One with a row of its own was in the first list.
+                        if tables.len() == 2 && *table == Table::Stored && summary.due.is_some() {
+                            continue;
+                        }
+                        items.push(summary);
+                        if items.len() == limit {
+                            return Ok(Page { items, next: Some(Mark { table: *table, place }.write()) });
+                        }
+                    }
+                    let Some(edge) = edge else { break };
+                    mark.place = edge;
+                    if budget <= 0 {
+                        return Ok(Page { items, next: Some(mark.write()) });
+                    }
+                }
+            }
+        }
+        Ok(Page { items, next: None })
+    }
+
+    /// One stretch of one cursor: what was found, and the last row that was looked at.
+    async fn walk(
+        &self,
+        mark: Mark,
+        state: Option<&str>,
+        looked_at: i64,
+    ) -> Result<(Vec<(Place, Summary)>, Option<Place>), Error> {
+        let Place { cursor: CursorId(cursor), offset, index, generation } = mark.place;
+        let states = state.map(|state| vec![state]);
+        let parameters =
+            [int8(&cursor), int8(&offset), int4(&index), int4(&generation), int8(&looked_at), texts(&states)];
+        let rows = match mark.table {
+            Table::Stored => {
+                let file = include_str!("../../sql/operate/stored_events.sql");
+                self.database.query(Purpose::Admin, file, &parameters).await?
+            }
+            Table::Retry => {
+                let file = include_str!("../../sql/operate/retry_events.sql");
+                self.database.query(Purpose::Admin, file, &parameters).await?
+            }
+        };
+        let (mut found, mut edge) = (Vec::new(), None);
+        for row in &rows {
+            match row.get("is_edge") {
+                true => edge = Some(claim::place(row)),
+                false => found.push((claim::place(row), summary(row))),
+            }
+        }
+        Ok((found, edge))
+    }
+
+    /// The events of one record, given as topic/partition/offset.
+    pub async fn events_of_record(&self, source: &str, workflow: Option<&str>) -> Result<Page<Summary>, Error> {
+        let parse = || {
+            let (rest, offset) = source.rsplit_once('/')?;
+            let (topic, partition) = rest.rsplit_once('/')?;
+            Some((topic.to_owned(), partition.parse::<i32>().ok()?, offset.parse::<i64>().ok()?))
+        };
+        let (topic, partition, offset) =
+            parse().ok_or_else(|| Error::Invalid(format!("`{source}` is not topic/partition/offset")))?;
+        let parameters = [text(&topic), int4(&partition), int8(&offset), text(&workflow)];
+        let file = include_str!("../../sql/operate/events_of_record.sql");
+        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
+        Ok(Page { items: rows.iter().map(summary).collect(), next: None })
+    }
+
+    /// The events of a workflow with this idempotency key. Reads all that is stored of the workflow.
+    pub async fn events_of_key(&self, workflow: &str, key: &str) -> Result<Page<Summary>, Error> {
+        self.known(workflow).await?;
+        let parameters = [text(&workflow), text(&key)];
+        let file = include_str!("../../sql/operate/events_of_key.sql");
+        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
+        Ok(Page { items: rows.iter().map(summary).collect(), next: None })
+    }
+}
+
+fn summary(row: &tokio_postgres::Row) -> Summary {
+    let place = claim::place(row);
+    let (topic, partition): (String, i32) = (row.get("topic"), row.get("partition"));
+    Summary {
+        id: place.to_string(),
+        workflow: row.get("workflow"),
+        state: row.get("state"),
+        held: row.get("held"),
+        in_doubt: row.get("in_doubt"),
+        attempts: row.get("sends"),
+        key: row.get("key"),
+        event_type: row.get("event_type"),
+        source: format!("{topic}/{partition}/{}", place.offset),
+        created_at: row.get("created_at"),
+        due: row.get("due"),
+        first_attempt_at: row.get("first_attempt_at"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_reads_back_as_it_was_written_and_nothing_else_does() {
+        for table in [Table::Retry, Table::Stored] {
+            let mark =
+                Mark { table, place: Place { cursor: CursorId(i64::MAX), offset: -1, index: 7, generation: 1000 } };
+            assert_eq!(mark.write().parse::<Mark>().ok(), Some(mark));
+        }
+        for text in ["", "r", "x.1.2.3.4", "r.1.2.3", "r.1.2.3.4.5", "r.a.2.3.4", "s.1.2.3.99999999999"] {
+            assert!(text.parse::<Mark>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Proves that nothing was lost. Enters: a workflow. Leaves: for every partition what became of each record that was read, and every
+//! gap by name.
+//!
+//! Every offset from the first to the cursor has exactly one disposition: it made events, each of which is delivered, waiting,
+//! cancelled or a dead letter; or it was filtered, a tombstone, or suppressed as a repeat; or it was left out knowingly. What Postgres
+//! knows nothing of is looked for in Kafka: transaction markers and compaction leave offsets without a record. Nothing is stopped
+//! for it.
+//!
+//! Files: `offsets` (sets of offsets), `outbox` (what Postgres knows), `kafka` (what is really there).
+
+mod kafka;
+pub mod offsets;
+mod outbox;
+
+use serde::Serialize;
+
+use crate::config::{Config, Workflow};
+use crate::event::{CursorId, Place};
+use crate::outbox::Database;
+use offsets::Offsets;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Outbox(#[from] crate::outbox::Error),
+    #[error("Kafka cannot be asked")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    #[error("Kafka cannot be asked about topics")]
+    Topics(#[from] crate::ingest::native::DescribeError),
+    #[error("{topic}/{partition} cannot be read at offset {offset}: nothing came for a while")]
+    Silent { topic: String, partition: i32, offset: i64 },
+}
+
+/// What became of the records of one partition.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Partition {
+    pub topic: String,
+    pub topic_id: String,
+    pub partition: i32,
+    /// Offsets that were looked at: `[from, to)`. What lies before is past its retention.
+    pub from: i64,
+    pub to: i64,
+    pub counts: Counts,
+    pub gaps: Vec<Gap>,
+}
+
+/// Events and records by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Events.
+    pub delivered: i64,
+    pub waiting: i64,
+    pub cancelled: i64,
+    pub dead: i64,
+    /// Records.
+    pub filtered: i64,
+    pub tombstones: i64,
+    pub suppressed: i64,
+    /// Offsets that were left out knowingly: lost by Kafka before they were read, or skipped by an operator. On record.
+    pub skipped: i64,
+    /// Offsets read without the outbox: delivered up to the mark, which alone vouches for them.
+    pub marked: i64,
+    /// Offsets at which Kafka has no record.
+    pub absent: i64,
+    /// Offsets that nothing is known of, and that Kafka does not have any more.
+    pub unknown: i64,
+}
+
+/// Something that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    pub kind: Kind,
+    /// topic/partition/offset, the first where there are several.
+    pub source: String,
+    /// Offsets `[from, to)`.
+    pub from: i64,
+    pub to: i64,
+    /// The event, where it is about one.
+    pub event: Option<String>,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// A record in Kafka that was passed over.
+    NeverRead,
+    /// A record that was read, and of which nothing is left.
+    Lost,
+    /// An event that is stored and that nothing will deliver.
+    Stuck,
+    /// An event that ended as a dead letter which is not there.
+    NoDeadLetter,
+    /// More or fewer events than were stored.
+    Miscounted,
+    /// A record with two dispositions.
+    Twice,
+}
+
+/// Looks at every partition; `tell` hears how far it is.
+pub async fn verify(
+    config: &Config,
+    database: &Database,
+    workflow: &Workflow,
+    mut tell: impl FnMut(&str),
+) -> Result<Vec<Partition>, Error> {
+    let mut partitions = Vec::new();
+    for cursor in outbox::cursors(database, &workflow.id).await? {
+        let name = format!("{}/{}", cursor.topic, cursor.partition);
+        let mut found = outbox::look(database, &cursor, |offset| tell(&format!("{name}: at offset {offset}"))).await?;
+        let (from, to) = (cursor.known_from(), cursor.next_offset);
+        let all = Offsets::from([from..to]);
+        let skipped = cursor.skipped.within(&all);
+        let marked = cursor.direct.within(&all).without(&skipped);
+        found.counts.skipped = skipped.without(&found.reached).count();
+        found.counts.marked = marked.without(&found.reached).count();
+        let unread = all.without(&found.reached).without(&cursor.skipped).without(&cursor.direct);
+        // What has no disposition in one reading may have one in another, before or after a rewind.
+        let nothing = found.nothing.without(&cursor.direct);
+        let mut gaps = found.gaps;
+        if unread.count() + nothing.count() > 0 {
+            tell(&format!("{name}: looking for {} records in Kafka", unread.count() + nothing.count()));
+            let asked = unread.with(&nothing);
+            let there = kafka::records(config, &cursor, &asked).await?;
+            found.counts.unknown = there.gone.count();
+            found.counts.absent = asked.without(&there.gone).without(&there.found).count();
+            let name = |kind, offsets: &Offsets, message: &str| {
+                let gap = |range: &std::ops::Range<i64>| Gap {
+                    kind,
+                    source: format!("{}/{}/{}", cursor.topic, cursor.partition, range.start),
+                    from: range.start,
+                    to: range.end,
+                    event: None,
+                    message: message.to_owned(),
+                };
+                offsets.ranges().iter().map(gap).collect::<Vec<Gap>>()
+            };
+            gaps.extend(name(Kind::NeverRead, &unread.within(&there.found), "in Kafka, and never read"));
+            gaps.extend(name(Kind::Lost, &nothing.within(&there.found), "read, and nothing is left of it"));
+        }
+        partitions.push(Partition {
+            topic: cursor.topic,
+            topic_id: cursor.topic_id,
+            partition: cursor.partition,
+            from,
+            to,
+            counts: found.counts,
+            gaps,
+        });
+    }
+    Ok(partitions)
+}
+
+/// An event's id, as people name it.
+fn event_id(cursor: CursorId, offset: i64, index: i32, generation: i32) -> String {
+    Place { cursor, offset, index, generation }.to_string()
+}

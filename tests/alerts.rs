@@ -1,0 +1,131 @@
+//! The dashboard and the alert rules of helm/ speak of metrics that the code has, and of nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use oncebox::event::WorkflowState;
+use oncebox::observe::Metrics;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/oncebox/files").join(name)
+}
+
+/// Every series that a process shows, as names; histograms under all of theirs.
+fn shown() -> BTreeSet<String> {
+    let metrics = Metrics::new();
+    let (id, labels): (Arc<str>, BTreeMap<String, String>) = ("orders".into(), BTreeMap::new());
+    metrics.register(&[(&id, "exactly-once", &labels)]);
+    // Those that come from Postgres and Kafka are there once they were read.
+    for gauge in [&metrics.delivery_lag, &metrics.undelivered_age, &metrics.retention_headroom] {
+        gauge.with_label_values(&["orders"]).set(1.0);
+    }
+    metrics.kafka_lag.with_label_values(&["orders", "topic", "0"]).set(1);
+    metrics.events.with_label_values(&["orders", "pending"]).set(1);
+    metrics.blocked_keys.with_label_values(&["orders"]).set(1);
+    metrics.oldest_snapshot.with_label_values::<&str>(&[]).set(1.0);
+    metrics.set_state("orders", WorkflowState::Running);
+    let text = metrics.text();
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split(['{', ' ']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Every name of ours that a text speaks of.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("oncebox_"));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_speak_only_of_metrics_that_there_are() {
+    let shown = shown();
+    assert!(shown.len() > 30, "{shown:?}");
+    for name in ["dashboard.json", "alerts.yaml"] {
+        let text = std::fs::read_to_string(file(name)).expect("a file");
+        let named = named(&text);
+        assert!(named.len() > 10, "{name}: {named:?}");
+        let unknown: Vec<&String> = named.difference(&shown).collect();
+        assert!(unknown.is_empty(), "{name} speaks of {unknown:?}");
+    }
+}
+
+#[test]
+fn every_metric_is_on_the_dashboard_or_in_an_alert() {
+    let text: String =
+        ["dashboard.json", "alerts.yaml"].map(|name| std::fs::read_to_string(file(name)).expect("a file")).concat();
+    let named = named(&text);
+    let family = |name: &str| {
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        base.filter(|base| shown().contains(&format!("{base}_bucket"))).unwrap_or(name).to_owned()
+    };
+    let families: BTreeSet<String> = shown().iter().map(|name| family(name)).collect();
+    let known: BTreeSet<String> = named.iter().map(|name| family(name)).collect();
+    let forgotten: Vec<&String> = families.difference(&known).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?}");
+}
+
+#[test]
+fn the_dashboard_is_one_that_grafana_can_read() {
+    let text = std::fs::read_to_string(file("dashboard.json")).expect("a file");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<i64> = panels.iter().filter_map(|panel| panel["id"].as_i64()).collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
+    for panel in panels {
+        assert!(panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()), "{}", panel["title"]);
+    }
+}
+
+/// promtool, from Debian's package `prometheus`, where it is.
+fn promtool(arguments: &[&str], input: Option<&str>) -> Option<(bool, String)> {
+    use std::io::Write as _;
+    let mut child = Command::new("promtool")
+        .args(arguments)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut stdin = child.stdin.take()?;
+    stdin.write_all(input.unwrap_or_default().as_bytes()).ok()?;
+    drop(stdin);
+    let output = child.wait_with_output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+fn skip(test: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/skipped.log");
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let _ = file.and_then(|mut file| {
+        std::io::Write::write_all(&mut file, format!("skipped: {test}: no promtool\n").as_bytes())
+    });
+}
+
+#[test]
+fn prometheus_itself_finds_no_fault_with_the_rules() {
+    let path = file("alerts.yaml");
+    match promtool(&["check", "rules", path.to_str().expect("a plain path")], None) {
+        Some((is_fine, said)) => assert!(is_fine, "{said}"),
+        None => skip("prometheus_itself_finds_no_fault_with_the_rules"),
+    }
+}
+
+#[test]
+fn prometheus_itself_finds_no_fault_with_the_metrics() {
+    let metrics = Metrics::new();
+    let (id, labels): (Arc<str>, BTreeMap<String, String>) = ("orders".into(), BTreeMap::new());
+    metrics.register(&[(&id, "exactly-once", &labels)]);
+    metrics.kafka_lag.with_label_values(&["orders", "topic", "0"]).set(1);
+    metrics.delivery_lag.with_label_values(&["orders"]).set(1.0);
+    metrics.set_state("orders", WorkflowState::Running);
+    match promtool(&["check", "metrics"], Some(&metrics.text())) {
+        Some((is_fine, said)) => assert!(is_fine && said.trim().is_empty(), "{said}"),
+        None => skip("prometheus_itself_finds_no_fault_with_the_metrics"),
+    }
+}
