@@ -56,6 +56,7 @@ struct Demo {
     brokers: String,
     topic: String,
     receiver_port: u16,
+    admin_port: u16,
     receiver: Running,
     relay: Option<Running>,
     terminal: bool,
@@ -110,7 +111,7 @@ impl Demo {
         let program = std::env::current_exe().context("our own program")?;
         let receiver = start_receiver(&program, &folder, receiver_port)?;
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
-        let demo = Self { folder, program, brokers, topic, receiver_port, receiver, relay: None, terminal };
+        let demo = Self { folder, program, brokers, topic, receiver_port, admin_port, receiver, relay: None, terminal };
         demo.migrate(&database)?;
         Ok(demo)
     }

@@ -6,11 +6,14 @@ pub fn print(demo: &Demo) {
     let (program, config, folder) = (demo.program.display(), demo.config(), demo.folder.display());
     let config = config.display();
     let (brokers, topic, port) = (&demo.brokers, &demo.topic, demo.receiver_port);
+    let admin = demo.admin_port;
     let relay = demo.relay.as_ref().map_or(0, super::Running::pid);
     let receiver = demo.receiver.pid();
     println!(
         "
-Everything is still running. Copy and paste:
+Everything is still running. The dashboard: http://127.0.0.1:{admin}/
+
+Copy and paste:
 
 1. produce an order (the first line tells your shell where Kafka and Postgres are)
    source {folder}/env
@@ -20,7 +23,7 @@ Everything is still running. Copy and paste:
 3. break the receiver, and produce another
    curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 503}}'
    echo '{{\"id\": 999002, \"amount\": 99.00}}' | {program} produce --brokers {brokers} --topic {topic}
-4. watch it being tried again, then let the receiver refuse it for good: it becomes a dead letter
+4. watch it being tried again (on the dashboard too), then let the receiver refuse it for good: it becomes a dead letter
    tail -n 3 {folder}/receiver.jsonl
    curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 422}}'
    {program} dead-letters list --config {config}

@@ -17,7 +17,6 @@ pub enum LogFormat {
 }
 
 /// What was logged is written when this is dropped, at the latest.
-#[must_use]
 pub fn start(format: LogFormat) -> WorkerGuard {
     let (writer, flushed) = tracing_appender::non_blocking(std::io::stderr());
     let filter = EnvFilter::try_from_env("ONCEBOX_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

@@ -48,7 +48,7 @@ fn read(consumer: &BaseConsumer, topic: &str, id: &str, partition: i32, asked: &
         return Ok(There { found: Offsets::default(), gone: asked.clone() });
     }
     let (low, high) = consumer.fetch_watermarks(topic, partition, ASK)?;
-    let gone = asked.without(&Offsets::from([low..high]));
+    let gone = asked.without(&Offsets::from(low..high));
     let mut found = Vec::new();
     for range in asked.without(&gone).ranges() {
         let mut at = TopicPartitionList::new();

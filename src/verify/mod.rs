@@ -112,7 +112,7 @@ pub async fn verify(
         let name = format!("{}/{}", cursor.topic, cursor.partition);
         let mut found = outbox::look(database, &cursor, |offset| tell(&format!("{name}: at offset {offset}"))).await?;
         let (from, to) = (cursor.known_from(), cursor.next_offset);
-        let all = Offsets::from([from..to]);
+        let all = Offsets::from(from..to);
         let skipped = cursor.skipped.within(&all);
         let marked = cursor.direct.within(&all).without(&skipped);
         found.counts.skipped = skipped.without(&found.reached).count();

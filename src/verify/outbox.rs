@@ -92,7 +92,7 @@ pub async fn look(database: &Database, cursor: &Cursor, mut tell: impl FnMut(i64
                 "twice" => gap(Kind::Twice, false, "filtered or suppressed, and with events all the same".to_owned()),
                 "stuck" => gap(Kind::Stuck, true, "stored, not ended, and nothing will deliver it".to_owned()),
                 "no_letter" => {
-                    gap(Kind::NoDeadLetter, true, "it ended as a dead letter, which is not there".to_owned())
+                    gap(Kind::NoDeadLetter, true, "it ended as a dead letter, which is not there".to_owned());
                 }
                 "miscounted" if count < 0 => {
                     gap(Kind::Miscounted, false, format!("{} events of these records are not there any more", -count));

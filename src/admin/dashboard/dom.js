@@ -86,15 +86,9 @@ export function percent(share) {
   return share == null ? "–" : `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)}%`;
 }
 
-// What bytes say, if they are text.
+// What bytes say, as they are: parsed and written again, a number could come out as another.
 export function decoded(base64) {
-  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-  const text = new TextDecoder().decode(bytes);
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
+  return new TextDecoder().decode(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
 }
 
 // Asks before something is changed. Answers the form's fields, or nothing.
