@@ -59,6 +59,12 @@ mutants=(
   "late-claim-moves-the-range|lib|a_claim_that_comes_back_after_the_release_moves_nothing"
   "lanes-ignored|lib|the_next_of_a_lane_starts_when_the_one_before_is_over"
   "circuit-never-opens|it|an_endpoint_that_is_down_opens_the_circuit_and_floods_nothing"
+  "active-keys-replayed|it|a_replay_is_refused_while_its_key_is_under_way"
+  "replays-uncounted|it|what_cannot_be_replayed_stays_and_is_counted"
+  "stuck-events-overlooked|it|a_row_that_was_deleted_by_hand_is_found_and_named"
+  "missing-letters-overlooked|it|a_row_that_was_deleted_by_hand_is_found_and_named"
+  "tokens-ignored|it|without_a_known_token_nothing_can_be_read_or_changed"
+  "readers-may-change|it|without_a_known_token_nothing_can_be_read_or_changed"
   "no-timeline|chaos|"
 )
 

@@ -28,7 +28,10 @@ browser() {
 
 promtool() {
   [ -x "$tools/promtool" ] && return 0
-  command -v promtool >/dev/null && ln -sf "$(command -v promtool)" "$tools/promtool" && return 0
+  # The program, not this function.
+  local found
+  found=$(type -P promtool) && [ -x "$found" ] && ln -sf "$(realpath "$found")" "$tools/promtool" && return 0
+  rm -f "$tools/promtool"
   command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || give_up "no promtool, and no Debian packages here"
   say "fetching Debian package: prometheus (for its promtool)"
   (

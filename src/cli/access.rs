@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::client::Client;
 use super::{Failure, load, output};
+use crate::admin::answer::UNKNOWN_WORKFLOW;
 use crate::operate::{self, Kind, Operator};
 use crate::outbox::Database;
 
@@ -76,10 +77,14 @@ impl Access {
     }
 }
 
+/// Answers that say that something else should have been asked for.
+pub const ASKED_WRONGLY: [&str; 3] = ["needs_force", "workflow_running", UNKNOWN_WORKFLOW];
+
 /// What an operator did wrong is a matter of usage; the rest is not.
 pub fn failed(error: operate::Error) -> Failure {
     match error.kind() {
-        Kind::NoWorkflow | Kind::Invalid | Kind::Conflict("needs_force") => Failure::Usage(error.to_string()),
+        Kind::NoWorkflow | Kind::Invalid => Failure::Usage(error.to_string()),
+        Kind::Conflict(code) if ASKED_WRONGLY.contains(&code) => Failure::Usage(error.to_string()),
         Kind::NotFound | Kind::Conflict(_) | Kind::Unavailable => Failure::Failed(error.into()),
     }
 }

@@ -9,7 +9,8 @@ use hyper::Request;
 use serde::de::DeserializeOwned;
 
 use super::Failure;
-use crate::admin::answer::{Problem, UNKNOWN_WORKFLOW};
+use super::access::ASKED_WRONGLY;
+use crate::admin::answer::Problem;
 use crate::config::{Certificates, Secret};
 use crate::send::connect::{Means, Route};
 use crate::send::egress::Rules;
@@ -46,7 +47,7 @@ impl Client {
             return Ok(serde_json::from_slice(&body).context("the answer is not of this version")?);
         }
         Err(match serde_json::from_slice::<Problem>(&body) {
-            Ok(Problem { error }) if status == 400 || error.code == UNKNOWN_WORKFLOW || error.code == "needs_force" => {
+            Ok(Problem { error }) if status == 400 || ASKED_WRONGLY.contains(&error.code.as_str()) => {
                 Failure::Usage(error.message)
             }
             Ok(Problem { error }) if status == 401 => {

@@ -1,149 +1,134 @@
 //! `oncebox drain WORKFLOW` and `oncebox park WORKFLOW`: what becomes of the events of a workflow that nobody runs any more.
 //!
 //! To drain is to deliver them with the last configuration: the processes that run do that, and this waits for it. To park
-//! is to make each a dead letter, here and now.
+//! is to make each a dead letter: straight on Postgres here and now, by the API in the process that is asked.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Failure, block_on, load};
-use crate::outbox::left::{self, LeftWorkflow};
-use crate::outbox::{Database, gauges, notify, workflow as store};
+use super::access::{Access, At, failed, segment};
+use super::{Failure, block_on, output};
+use crate::operate::Operator;
+use crate::operate::workflows::{Decided, Workflow};
 
 /// Events that wait for each other move on sooner.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
-/// What is held for longer is left for another time.
-const LONGEST_LEASE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct Drain {
     /// Its id.
     workflow: String,
-    /// A YAML file, or a directory of *.yaml files: the configuration that it was removed from.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
     /// Ask for it and do not wait until it is done.
     #[arg(long)]
     no_wait: bool,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Park {
     /// Its id.
     workflow: String,
-    /// A YAML file, or a directory of *.yaml files: the configuration that it was removed from.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 pub fn drain(flags: &Drain) -> Result<(), Failure> {
-    let loaded = load(&flags.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let id = &flags.workflow;
+    let (access, id) = (flags.at.access()?, &flags.workflow);
     block_on(async {
-        let Some(_) = find(&database, id).await? else { return Ok(()) };
-        let who = super::output::who();
-        left::set_draining(&database, id, true, &who).await?;
-        notify::tell(&database, id).await?;
-        if flags.no_wait {
-            println!("{id}: is being drained by the processes that run");
-            return Ok(());
-        }
-        let (mut stuck_since, mut waiting): (Option<Instant>, i64) = (None, 0);
-        while let Some(rest) = one(&database, id).await? {
-            let why = why_stuck(&database, id).await?.filter(|_| rest.waiting == waiting);
-            waiting = rest.waiting;
-            stuck_since = why.as_ref().map(|_| stuck_since.unwrap_or_else(Instant::now));
-            if let Some(why) = why.filter(|_| stuck_since.is_some_and(|since| since.elapsed() > STUCK_AFTER)) {
-                return Err(anyhow::anyhow!(
-                    "{id}: {} events are left, and none has moved for a while: {why}",
-                    rest.waiting
-                )
-                .into());
-            }
-            super::output::progress(&format!("{id}: {} events left", rest.waiting));
-            let standing = store::states(&database, &[id.as_str()]).await?;
-            if standing.get(id).is_some_and(|standing| !standing.sends()) {
-                return Err(anyhow::anyhow!(
-                    "{id} was paused or suspended meanwhile; `oncebox resume {id}`, then drain again"
-                )
-                .into());
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        if left::is_run(&database, id).await? {
-            println!("{id}: is run by a process again");
-        } else {
-            println!("{id}: nothing is left");
+        let path = format!("/v1/workflows/{}/drain", segment(id));
+        let here = async |operator: &Operator| operator.drain(id, true).await;
+        let decided: Decided = access.change(("POST", &path), &serde_json::json!({}), here).await?;
+        match (decided.changed, flags.no_wait) {
+            (false, _) => println!("{id}: nothing is left"),
+            (true, true) => println!("{id}: is being drained by the processes that run"),
+            (true, false) => await_drained(&access, id).await?,
         }
         Ok(())
     })
 }
 
-pub fn park(flags: &Park) -> Result<(), Failure> {
-    let loaded = load(&flags.config)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let id = &flags.workflow;
-    block_on(async {
-        let Some(_) = find(&database, id).await? else { return Ok(()) };
-        let who = super::output::who();
-        // Nobody is to deliver what is being parked.
-        left::set_draining(&database, id, false, &who).await?;
-        notify::tell(&database, id).await?;
-        let deadline = Instant::now() + LONGEST_LEASE;
-        while left::is_held(&database, id).await? && Instant::now() < deadline {
-            super::output::progress(&format!("{id}: waiting until nobody delivers it"));
-            tokio::time::sleep(Duration::from_millis(200)).await;
+async fn await_drained(access: &Access, id: &str) -> Result<(), Failure> {
+    let (mut stuck_since, mut waiting): (Option<Instant>, i64) = (None, 0);
+    loop {
+        let now = look(access, id).await?;
+        let left = now.events.undelivered();
+        if left == 0 {
+            println!("{id}: nothing is left");
+            return Ok(());
         }
-        let parked = crate::dead_letter::park_all(&database, id, |parked| {
-            super::output::progress(&format!("{id}: {parked} events parked"));
-        })
-        .await?;
-        store::audit(&database, &who, "park", Some(id), &format!("{parked} events")).await?;
-        match one(&database, id).await? {
-            None => println!("{id}: {parked} events are dead letters now (reason parked)"),
-            Some(rest) => println!(
-                "{id}: {parked} events are dead letters now (reason parked); {} are under way, park again when their leases \
-                 have run out",
-                rest.waiting
-            ),
+        if !now.draining {
+            println!("{id}: is run by a process again");
+            return Ok(());
+        }
+        if now.reason.is_some() {
+            return Err(anyhow::anyhow!(
+                "{id} was paused or suspended meanwhile; `oncebox resume {id}`, then drain again"
+            )
+            .into());
+        }
+        let why = why_stuck(&now).filter(|_| left == waiting);
+        waiting = left;
+        stuck_since = why.as_ref().map(|_| stuck_since.unwrap_or_else(Instant::now));
+        if let Some(why) = why.filter(|_| stuck_since.is_some_and(|since| since.elapsed() > STUCK_AFTER)) {
+            let message = format!("{id}: {left} events are left, and none has moved for a while: {why}");
+            return Err(anyhow::anyhow!(message).into());
+        }
+        output::progress(&format!("{id}: {left} events left"));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+pub fn park(flags: &Park) -> Result<(), Failure> {
+    let (access, id) = (flags.at.access()?, &flags.workflow);
+    block_on(async {
+        match &access {
+            Access::Postgres(operator) => {
+                // Nobody is to deliver what is being parked.
+                if !operator.drain(id, false).await.map_err(failed)?.changed {
+                    println!("{id}: nothing is left");
+                    return Ok(());
+                }
+                let tell = |parked| output::progress(&format!("{id}: {parked} events parked"));
+                let parked = operator.park(id, tell).await.map_err(failed)?;
+                match look(&access, id).await?.events.undelivered() {
+                    0 => println!("{id}: {parked} events are dead letters now (reason parked)"),
+                    left => println!(
+                        "{id}: {parked} events are dead letters now (reason parked); {left} are under way, park again when their \
+                         leases have run out"
+                    ),
+                }
+            }
+            Access::Api(client) => {
+                let path = format!("/v1/workflows/{}/park", segment(id));
+                let decided: Decided = client.call("POST", &path, Some(b"{}".to_vec())).await?;
+                match decided.changed {
+                    true => println!(
+                        "{id}: what is left is being made dead letters (reason parked); `oncebox status` shows how far it is"
+                    ),
+                    false => println!("{id}: nothing is left"),
+                }
+            }
         }
         Ok(())
     })
 }
 
 /// Why nothing moves, if all that is left waits for a person.
-async fn why_stuck(database: &Database, id: &str) -> Result<Option<String>, Failure> {
-    let figures = gauges::read(database, id).await?;
-    let states = &figures.states;
-    let moves = states.scheduled + states.available + states.active + states.retryable + figures.firsts;
-    let untried = !states.are_cut() && figures.waiting > states.events();
-    if states.pending == 0 || moves > 0 || untried {
-        return Ok(None);
+fn why_stuck(now: &Workflow) -> Option<String> {
+    let (events, id) = (&now.events, &now.id);
+    if events.pending == 0 || events.pending < events.undelivered() {
+        return None;
     }
-    Ok(Some(match states.blocked {
-        0 => format!("they are held until somebody decides (`oncebox events list --workflow {id}`)"),
+    Some(match now.blocked_keys {
+        0 => format!("they are held until somebody decides (`oncebox events list --workflow {id} --state pending`)"),
         keys => format!(
             "they wait behind dead letters of {keys} ordering keys. Replay those (`oncebox dead-letters list`), or make the \
              rest dead letters too (`oncebox park {id}`)"
         ),
-    }))
+    })
 }
 
-async fn one(database: &Database, id: &str) -> Result<Option<LeftWorkflow>, Failure> {
-    Ok(left::workflows(database).await?.into_iter().find(|one| one.id == id))
-}
-
-/// The workflow, if anything is left of it; says so when nothing is.
-async fn find(database: &Database, id: &str) -> Result<Option<LeftWorkflow>, Failure> {
-    if let Some(found) = one(database, id).await? {
-        return Ok(Some(found));
-    }
-    if left::is_run(database, id).await? {
-        return Err(Failure::Usage(format!(
-            "`{id}` is run by a process: remove it from the configuration of all of them first, then ask again after 10 s"
-        )));
-    }
-    println!("{id}: nothing is left");
-    Ok(None)
+async fn look(access: &Access, id: &str) -> Result<Workflow, Failure> {
+    access.get(&format!("/v1/workflows/{}", segment(id)), async |operator: &Operator| operator.workflow(id).await).await
 }

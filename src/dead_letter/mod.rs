@@ -39,7 +39,7 @@ pub enum Error {
     #[error("the workflow's programs do not compile: {0}")]
     Programs(String),
     #[error(
-        "`{workflow}` promises at-most-once, and the endpoint may have seen {place} already; `force` sends it all the same"
+        "`{workflow}` promises at-most-once, and the endpoint may have seen {place} already; force (--force) sends it all the same"
     )]
     NeedsForce { place: Place, workflow: String },
     #[error("{place} is under way again as {active}, with the same key; the dead letter stays")]

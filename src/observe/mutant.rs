@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 24] = [
+const IN_SQL: [(&str, &str, &str); 28] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -99,6 +99,14 @@ const IN_SQL: [(&str, &str, &str); 24] = [
         "c.owner = $4 and c.owner_epoch = mine.epoch",
     ),
     ("clashes-ignored", "if clashes > 0 then", "if clashes < 0 then"),
+    ("active-keys-replayed", "\n       and not exists (select 1 from active)\n", "\n"),
+    ("replays-uncounted", "where j.id = $15\n", "where j.id = $15 and false\n"),
+    ("stuck-events-overlooked", "else 'stuck' end as fate", "else 'waiting' end as fate"),
+    (
+        "missing-letters-overlooked",
+        "m.state = 'discarded' and m.letter is null",
+        "m.state = 'no such state' and m.letter is null",
+    ),
     ("done-twice", "\n         where not oncebox.has(m.again, e.record_offset)", ""),
 ];
 

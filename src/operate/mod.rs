@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::config::Workflow;
 use crate::config::shape::closest;
-use crate::outbox::Database;
-use crate::{dead_letter, outbox};
+use crate::dead_letter;
+use crate::outbox::{self, Database};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -216,17 +216,10 @@ impl Operator {
         self.decided(id, changed).await
     }
 
-    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run.
-    pub async fn drain(&self, id: &str) -> Result<Decided, Error> {
-        self.left(id).await?;
-        let changed = left::set_draining(&self.database, id, true, &self.who).await?;
-        self.decided(id, changed).await
-    }
-
-    /// Nobody is to deliver what is left of a workflow any more.
-    pub async fn end_drain(&self, id: &str) -> Result<Decided, Error> {
-        self.left(id).await?;
-        let changed = left::set_draining(&self.database, id, false, &self.who).await?;
+    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or not any more.
+    pub async fn drain(&self, id: &str, is_wanted: bool) -> Result<Decided, Error> {
+        let is_left = self.is_left(id).await?;
+        let changed = is_left && left::set_draining(&self.database, id, is_wanted, &self.who).await?;
         self.decided(id, changed).await
     }
 
@@ -242,20 +235,21 @@ impl Operator {
         Ok(parked)
     }
 
-    /// What is left of a workflow that no process runs.
-    async fn left(&self, id: &str) -> Result<left::LeftWorkflow, Error> {
-        let found = left::workflows(&self.database).await?.into_iter().find(|one| one.id == id);
-        if let Some(found) = found {
-            return Ok(found);
+    /// Whether anything is left of a workflow that no process runs.
+    async fn is_left(&self, id: &str) -> Result<bool, Error> {
+        if left::workflows(&self.database).await?.iter().any(|one| one.id == id) {
+            return Ok(true);
         }
         self.known(id).await?;
-        Err(match left::is_run(&self.database, id).await? {
-            true => Error::conflict(
+        if left::is_run(&self.database, id).await? {
+            return Err(Error::conflict(
                 "workflow_running",
-                format!("{id} is run by a process: remove it from the configuration first"),
-            ),
-            false => Error::conflict("nothing_left", format!("{id}: nothing is left")),
-        })
+                format!(
+                    "`{id}` is run by a process: remove it from the configuration of all of them first, then ask again after 10 s"
+                ),
+            ));
+        }
+        Ok(false)
     }
 
     async fn decided(&self, id: &str, changed: bool) -> Result<Decided, Error> {

@@ -60,7 +60,7 @@ pub async fn resume(State(desk): State<Desk>, Extension(who): Extension<Who>, Pa
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
     (status = 415, body = Problem), (status = 503, body = Problem)))]
 pub async fn drain(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
-    Ok(Json(known(&desk, &who, &id)?.drain(&id).await?))
+    Ok(Json(known(&desk, &who, &id)?.drain(&id, true).await?))
 }
 
 /// Make dead letters of what is left of a workflow that is not configured any more. It goes on after the answer.
@@ -74,7 +74,8 @@ pub async fn park(
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<Decided>), Refusal> {
     let operator = known(&desk, &who, &id)?;
-    let decided = operator.end_drain(&id).await?;
+    // Nobody is to deliver what is being parked.
+    let decided = operator.drain(&id, false).await?;
     tokio::spawn(async move {
         if let Err(error) = operator.park(&id, |_| {}).await {
             tracing::warn!(workflow = id, error = %crate::observe::chain(&error), "parking was interrupted; ask for it again");
