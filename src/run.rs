@@ -79,10 +79,11 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
 
 /// What operators ask, and what they ask for, on connections of their own.
 fn operators(process: &Process, metrics: &Arc<Metrics>, beside: &mut tokio::task::JoinSet<()>) -> anyhow::Result<Api> {
-    let database = Database::new(&process.config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
+    let connect = || Database::new(&process.config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)));
+    let (database, apart) = (connect()?, connect()?);
     let (workflows, history) = (process.workflows(), Arc::new(History::default()));
     beside.spawn(Arc::clone(&history).sample_forever(Arc::clone(metrics)));
-    beside.spawn(replay_forever(database.clone(), process.id(), workflows.clone()));
+    beside.spawn(replay_forever(apart, process.id(), workflows.clone()));
     Ok(Api { database, workflows, history })
 }
 

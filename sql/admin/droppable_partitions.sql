@@ -39,4 +39,4 @@ select old.parent, old.relname as name, old.day,
  where not exists (select 1 from kept where kept.day = old.day)
    and (old.parent = 'outbox'
         or not exists (select 1 from days where days.parent = 'outbox' and days.day = old.day))
- order by old.day;
+ order by old.day, old.parent <> 'ledger';

@@ -9,7 +9,7 @@
 with active as materialized (
     select o.generation
       from oncebox.outbox as o
-     where o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation > $4
+     where o.cursor = $1 and o.record_offset = $2 and o.event_index = any($7) and o.generation <> $4
        and not exists (
            select 1 from oncebox.ended as e
             where e.cursor = o.cursor and e.block = o.record_offset >> 6 and e.event_index = o.event_index
@@ -74,4 +74,6 @@ audited as (
       from taken
 )
 select (select count(*) from taken) as taken, (select count(*) from made) as made,
-       (select active.generation from active) as active;
+       (select active.generation from active) as active,
+       exists (select 1 from oncebox.dead_letter as d
+                where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4) as is_there;

@@ -45,6 +45,16 @@ alter table oncebox.remark
     add column letter text,
     add constraint known_letter check (letter in ('replayed', 'discarded', 'expired'));
 
+-- Of those that are gone already nobody knows more than that.
+update oncebox.remark as r
+   set letter = case when exists (select 1 from oncebox.outbox as o
+                                   where o.cursor = r.cursor and o.record_offset = r.record_offset
+                                     and o.generation = r.generation + 1) then 'replayed' else 'expired' end
+ where r.state = 'discarded'
+   and not exists (select 1 from oncebox.dead_letter as d
+                    where d.cursor = r.cursor and d.record_offset = r.record_offset and d.event_index = r.event_index
+                      and d.generation = r.generation);
+
 -- Offsets that were read without the outbox, of which the ledger knows nothing: since when, and before.
 alter table oncebox.cursor
     add column direct_since bigint,
@@ -76,6 +86,11 @@ select o.cursor, o.record_offset, o.event_index, o.generation, o.day, c.workflow
 
 -- Dead letters of all workflows by age, and of one workflow by place.
 create index dead_letter_age on oncebox.dead_letter (created_at, cursor, record_offset, event_index, generation);
+
+create index dead_letter_reason on oncebox.dead_letter (workflow, reason, created_at);
+
+-- Events that wait for an operator's word, among many that wait for their turn.
+create index retry_held on oncebox.retry (workflow) where held = 'in_doubt';
 
 create index audit_workflow on oncebox.audit (workflow, at);
 

@@ -16,8 +16,9 @@ select e.cursor, e.record_offset, e.event_index, e.generation, e.workflow, e.key
    and e.generation = p.generation and e.day = p.day
  where $6::text[] is null or e.state = any($6)
  union all
--- The last row that was looked at, where the next page begins; nothing when there were none.
-select $1, p.record_offset, p.event_index, p.generation, '', '', '', clock_timestamp(), '', 0, '', 0, null, false, null, null, true
+-- The last row that was looked at, where the next page begins, with how many were; nothing when there were none.
+select $1, p.record_offset, p.event_index, p.generation, '', '', '', clock_timestamp(), '', 0, '',
+       (select count(*) from page)::integer, null, false, null, null, true
   from (select record_offset, event_index, generation from page
          order by record_offset desc, event_index desc, generation desc limit 1) as p
  order by record_offset, event_index, generation, is_edge;

@@ -1,6 +1,6 @@
 -- The cursors of a workflow and what is on record of their offsets. Called by verify::cursors. $1 workflow.
 -- `skipped` are offsets that were left out knowingly, `direct` those that were read without the outbox. Index: cursor_topic, primary keys.
-select c.id, c.cluster, c.topic, c.topic_id, c.partition, c.start_offset, c.next_offset, c.direct as is_direct,
+select c.id, c.cluster, c.topic, c.topic_id, c.partition, c.next_offset,
        (select l.from_offset from oncebox.ledger as l where l.cursor = c.id order by l.from_offset limit 1) as known_from,
        coalesce((select range_agg(int8range(g.from_offset, g.to_offset))
                    from oncebox.gap as g where g.cursor = c.id and g.to_offset > g.from_offset), '{}')::text as skipped,

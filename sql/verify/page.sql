@@ -53,14 +53,28 @@ ended as materialized (
            m.state = 'discarded' and m.letter is null
            and not exists (select 1 from oncebox.dead_letter as d
                             where d.cursor = $1 and d.record_offset = f.record_offset and d.event_index = f.event_index
-                              and d.generation = f.generation)
-           and not exists (select 1 from oncebox.outbox as o
-                            where o.cursor = $1 and o.record_offset = f.record_offset and o.generation = f.generation + 1) as is_bare
+                              and d.generation = f.generation) as is_bare
       from fates as f
       left join oncebox.remark as m
         on m.cursor = $1 and m.record_offset = f.record_offset and m.event_index = f.event_index
        and m.generation = f.generation and m.day = f.day
      where f.fate = 'ended'
+),
+-- What operators have made of dead letters, which no append knows of.
+again as materialized (
+    select o.record_offset, o.event_index, o.generation
+      from page as p
+      join oncebox.outbox as o
+        on o.cursor = $1 and o.record_offset >= p.from_offset and o.record_offset < p.to_offset
+       and o.generation > p.generation and o.generation < p.generation + 1000
+     where not exists (
+           select 1 from oncebox.ended as e
+            where e.cursor = o.cursor and e.block = o.record_offset >> 6 and e.event_index = o.event_index
+              and e.generation = o.generation and e.day = o.day and oncebox.has(e.bits, o.record_offset))
+       and not exists (
+           select 1 from oncebox.retry as r
+            where r.cursor = o.cursor and r.record_offset = o.record_offset and r.event_index = o.event_index
+              and r.generation = o.generation)
 ),
 present as materialized (
     select f.generation, range_agg(int8range(f.record_offset, f.record_offset + 1)) as offsets from fates as f group by f.generation
@@ -107,6 +121,8 @@ select 'twice', lower(r), upper(r), 0, w.generation, upper(r) - lower(r)
        unnest(w.offsets * p.offsets) as r
  union all
 select 'stuck', f.record_offset, f.record_offset + 1, f.event_index, f.generation, 1 from fates as f where f.fate = 'stuck'
+ union all
+select 'stuck', a.record_offset, a.record_offset + 1, a.event_index, a.generation, 1 from again as a
  union all
 select 'no_letter', e.record_offset, e.record_offset + 1, e.event_index, e.generation, 1 from ended as e where e.is_bare
  union all

@@ -61,7 +61,7 @@ async fn await_drained(access: &Access, id: &str) -> Result<(), Failure> {
             println!("{id}: is run by a process again");
             return Ok(());
         }
-        if now.reason.is_some() {
+        if !now.sends {
             return Err(anyhow::anyhow!(
                 "{id} was paused or suspended meanwhile; `oncebox resume {id}`, then drain again"
             )

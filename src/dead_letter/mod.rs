@@ -36,6 +36,8 @@ pub enum Error {
     MakesNothing(Place),
     #[error("the record still cannot be made into events")]
     StillInvalid(#[source] Rejection),
+    #[error("{0}: its record takes the workflow's programs too long, or too far; it stays a dead letter")]
+    TooLong(Place),
     #[error("the workflow's programs do not compile: {0}")]
     Programs(String),
     #[error(

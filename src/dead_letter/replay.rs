@@ -4,9 +4,11 @@
 //! configuration.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use tokio::sync::Semaphore;
 
 use super::{DeadLetter, Error};
 use crate::config::{Guarantee, Workflow};
@@ -37,7 +39,10 @@ pub async fn replay(
     if workflow.delivery.guarantee == Guarantee::AtMostOnce && !wish.force {
         return Err(Error::NeedsForce { place: letter.place, workflow: letter.workflow.clone() });
     }
-    let mut drafts = drafts(letter, workflow)?;
+    let mut drafts = match letter.key.is_some() && letter.body.is_some() {
+        true => drafts(letter, workflow)?,
+        false => drafts_apart(letter, workflow).await?,
+    };
     if wish.new_key {
         drafts.iter_mut().for_each(|draft| draft.rekey(letter.place.generation + 1));
     }
@@ -72,6 +77,10 @@ pub async fn replay(
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
     crate::failpoint!("replay.after");
     let Some(row) = rows.first() else { return Err(Error::NotFound(letter.place)) };
+    // Somebody else was faster, and what is under way is what they made of it.
+    if !row.get::<_, bool>("is_there") {
+        return Err(Error::NotFound(letter.place));
+    }
     if let Some(generation) = row.get("active") {
         return Err(Error::KeyActive { place: letter.place, active: Place { generation, ..letter.place } });
     }
@@ -108,6 +117,28 @@ impl Again {
             }
         }
         self.key = key;
+    }
+}
+
+/// A program that is running cannot be interrupted, and may panic: it has a thread of its own, and is waited for only so long.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+/// One at a time: one that runs for ever takes one core, not all.
+static APART: Semaphore = Semaphore::const_new(1);
+
+async fn drafts_apart(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, Error> {
+    let place = letter.place;
+    let permit = tokio::time::timeout(RECORD_LIMIT, APART.acquire()).await.map_err(|_| Error::TooLong(place))?;
+    let (letter, workflow) = (letter.clone(), Arc::clone(workflow));
+    let (done, made) = tokio::sync::oneshot::channel();
+    let apart = move || {
+        let _held_until_it_ends = permit;
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drafts(&letter, &workflow)));
+        let _ = done.send(made.unwrap_or(Err(Error::TooLong(place))));
+    };
+    std::thread::Builder::new().name("replay".to_owned()).spawn(apart).expect("a thread can be started");
+    match tokio::time::timeout(RECORD_LIMIT, made).await {
+        Ok(Ok(made)) => made,
+        Ok(Err(_)) | Err(_) => Err(Error::TooLong(place)),
     }
 }
 

@@ -1,12 +1,14 @@
-//! Carries out replays of many dead letters, one replay at a time, under a lease: when the process dies another goes on.
+//! Carries out replays of many dead letters, each under a lease: when the process dies another goes on.
 //!
 //! What must hold: each letter is replayed once (its row is the judge), counted in the statement that takes it, and skipped ones are
 //! counted with the page that they are on, by the holder of the lease alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::task::{self, JoinSet};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -14,10 +16,13 @@ use super::{Error, Filter, Wish, replay, show};
 use crate::config::Workflow;
 use crate::event::{CursorId, Place, ProcessId};
 use crate::observe::chain;
-use crate::outbox::sql::{boolean, float8, int4, int8, text, timestamptz, uuid};
+use crate::outbox::sql::{boolean, float8, int4, int8, text, texts, timestamptz, uuid};
 use crate::outbox::{Database, Purpose, claim, notify};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Replays: a slow one holds up no other.
+const MOST_AT_ONCE: usize = 8;
 const LEASE: Duration = Duration::from_secs(15);
 /// Letters between two looks at what an operator says.
 const AT_ONCE: i64 = 50;
@@ -36,20 +41,30 @@ struct Job {
 /// Looks for work until it is dropped.
 pub async fn replay_forever(database: Database, process: ProcessId, workflows: Workflows) {
     let replayer = Replayer { database, process, workflows };
+    let (mut tasks, mut under_way): (JoinSet<()>, HashMap<task::Id, Uuid>) = (JoinSet::new(), HashMap::new());
     loop {
-        match replayer.claim().await {
-            Ok(Some(job)) => {
-                if let Err(error) = replayer.carry_out(job).await {
-                    warn!(error = %chain(&error), "a replay of dead letters was interrupted; it goes on in a moment");
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-            }
-            // Postgres may be away: looked for again.
-            Ok(None) | Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+        while let Some(ended) = tasks.try_join_next_with_id() {
+            under_way.remove(&ended.map_or_else(|panicked| panicked.id(), |(id, ())| id));
         }
+        if tasks.len() < MOST_AT_ONCE
+            // Postgres may be away: looked for again.
+            && let Ok(Some(job)) = replayer.claim(under_way.values()).await
+        {
+            let (id, replayer) = (job.id, replayer.clone());
+            let task = tasks.spawn(async move {
+                if let Err(error) = replayer.carry_out(job).await {
+                    warn!(replay = %id, error = %chain(&error), "a replay of dead letters was interrupted; it goes on in a moment");
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
+            });
+            under_way.insert(task.id(), id);
+            continue;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
+#[derive(Clone)]
 struct Replayer {
     database: Database,
     process: ProcessId,
@@ -57,10 +72,13 @@ struct Replayer {
 }
 
 impl Replayer {
-    async fn claim(&self) -> Result<Option<Job>, Error> {
+    async fn claim(&self, under_way: impl Iterator<Item = &Uuid>) -> Result<Option<Job>, Error> {
         let lease = LEASE.as_secs_f64();
+        let under_way: Vec<String> = under_way.map(Uuid::to_string).collect();
+        let known: Vec<String> = self.workflows.borrow().iter().map(|workflow| workflow.id.to_string()).collect();
+        let parameters = [uuid(&self.process), float8(&lease), texts(&under_way), texts(&known)];
         let file = include_str!("../../sql/dead_letter/job_claim.sql");
-        let rows = self.database.query(Purpose::Admin, file, &[uuid(&self.process), float8(&lease)]).await?;
+        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
         Ok(rows.first().map(|row| Job {
             id: row.get("id"),
             filter: Filter {

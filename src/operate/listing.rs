@@ -63,6 +63,14 @@ impl FromStr for Mark {
     }
 }
 
+/// One stretch of one cursor.
+struct Stretch {
+    found: Vec<(Place, Summary)>,
+    /// The last row that was looked at.
+    edge: Option<Place>,
+    looked_at: i64,
+}
+
 impl Operator {
     /// Events of a workflow, by place.
     pub async fn events(
@@ -102,10 +110,14 @@ impl Operator {
                     mark.place.offset = mark.place.offset.max(settled_to - 1);
                 }
                 loop {
+                    if budget <= 0 {
+                        return Ok(Page { items, next: Some(mark.write()) });
+                    }
                     let wanted = i64::try_from(limit - items.len()).unwrap_or(i64::MAX);
-                    let looked_at = if state.is_some() { budget.min(500) } else { budget.min(wanted) };
-                    let (found, edge) = self.walk(mark, state, looked_at).await?;
-                    budget -= looked_at;
+                    let most = if state.is_some() { budget.min(500) } else { budget.min(wanted) };
+                    let Stretch { found, edge, looked_at } = self.walk(mark, state, most).await?;
+                    // A look that finds nothing is not for free either.
+                    budget -= looked_at.max(1);
                     for (place, summary) in found {
                         // One with a row of its own was in the first list.
                         if tables.len() == 2 && *table == Table::Stored && summary.due.is_some() {
@@ -116,10 +128,10 @@ impl Operator {
                             return Ok(Page { items, next: Some(Mark { table: *table, place }.write()) });
                         }
                     }
-                    let Some(edge) = edge else { break };
-                    mark.place = edge;
-                    if budget <= 0 {
-                        return Ok(Page { items, next: Some(mark.write()) });
+                    match edge {
+                        Some(edge) if looked_at == most => mark.place = edge,
+                        // There is no more of this cursor.
+                        Some(_) | None => break,
                     }
                 }
             }
@@ -127,17 +139,11 @@ impl Operator {
         Ok(Page { items, next: None })
     }
 
-    /// One stretch of one cursor: what was found, and the last row that was looked at.
-    async fn walk(
-        &self,
-        mark: Mark,
-        state: Option<&str>,
-        looked_at: i64,
-    ) -> Result<(Vec<(Place, Summary)>, Option<Place>), Error> {
+    /// Looks at the next rows of one cursor.
+    async fn walk(&self, mark: Mark, state: Option<&str>, most: i64) -> Result<Stretch, Error> {
         let Place { cursor: CursorId(cursor), offset, index, generation } = mark.place;
         let states = state.map(|state| vec![state]);
-        let parameters =
-            [int8(&cursor), int8(&offset), int4(&index), int4(&generation), int8(&looked_at), texts(&states)];
+        let parameters = [int8(&cursor), int8(&offset), int4(&index), int4(&generation), int8(&most), texts(&states)];
         let rows = match mark.table {
             Table::Stored => {
                 let file = include_str!("../../sql/operate/stored_events.sql");
@@ -148,14 +154,17 @@ impl Operator {
                 self.database.query(Purpose::Admin, file, &parameters).await?
             }
         };
-        let (mut found, mut edge) = (Vec::new(), None);
+        let mut stretch = Stretch { found: Vec::new(), edge: None, looked_at: 0 };
         for row in &rows {
             match row.get("is_edge") {
-                true => edge = Some(claim::place(row)),
-                false => found.push((claim::place(row), summary(row))),
+                true => {
+                    (stretch.edge, stretch.looked_at) =
+                        (Some(claim::place(row)), i64::from(row.get::<_, i32>("sends")));
+                }
+                false => stretch.found.push((claim::place(row), summary(row))),
             }
         }
-        Ok((found, edge))
+        Ok(stretch)
     }
 
     /// The events of one record, given as topic/partition/offset.

@@ -59,9 +59,9 @@ impl Error {
             Self::DeadLetter(Letter::KeyActive { .. }) => Kind::Conflict("key_active"),
             Self::DeadLetter(Letter::NeedsForce { .. }) => Kind::Conflict("needs_force"),
             Self::DeadLetter(Letter::NoWorkflow(..)) => Kind::Conflict("workflow_removed"),
-            Self::DeadLetter(Letter::MakesNothing(_) | Letter::StillInvalid(_) | Letter::Programs(_)) => {
-                Kind::Conflict("still_invalid")
-            }
+            Self::DeadLetter(
+                Letter::MakesNothing(_) | Letter::StillInvalid(_) | Letter::TooLong(_) | Letter::Programs(_),
+            ) => Kind::Conflict("still_invalid"),
             // What was asked for is no value that Postgres has, a time before all times for one.
             Self::Outbox(error) | Self::DeadLetter(Letter::Outbox(error)) => match error.sql_state() {
                 Some(state) if state.code().starts_with("22") => Kind::Invalid,

@@ -28,6 +28,8 @@ pub struct Workflow {
     /// When and by whom that was decided.
     pub changed_at: Timestamp,
     pub changed_by: String,
+    /// Whether it sends, as far as somebody decided about that: not while paused or suspended.
+    pub sends: bool,
     /// Whether a process runs it.
     pub is_run: bool,
     /// Whether what is left of it is being delivered, though it is not configured any more.
@@ -153,6 +155,7 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         reason,
         changed_at: row.get("changed_at"),
         changed_by: row.get("changed_by"),
+        sends: decided == WorkflowState::Running.as_str(),
         is_run: row.get("is_run"),
         draining: row.get("draining"),
         guarantee: text("/delivery/guarantee", "idempotent-keys"),

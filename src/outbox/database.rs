@@ -88,14 +88,30 @@ impl Database {
     ) -> Result<Vec<tokio_postgres::Row>, Error> {
         let client = self.get(purpose).await?;
         let text = self.schema.text(file);
+        let token = (purpose == Purpose::Admin).then(|| client.cancel_token());
         match tokio::time::timeout(STATEMENT_LIMIT, client.query_typed(&text, parameters)).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(source)) => Err(Error::statement(file, source)),
             Err(_) => {
                 drop(Object::take(client));
+                if let Some(token) = token {
+                    self.cancel(token);
+                }
                 Err(Error::TooSlow)
             }
         }
+    }
+
+    /// Has Postgres end what nobody waits for any more: a question that reads too much would go on reading.
+    fn cancel(&self, token: tokio_postgres::CancelToken) {
+        let settings = self.settings.clone();
+        tokio::spawn(tokio::time::timeout(STATEMENT_LIMIT, async move {
+            // It ends by itself where the server is away.
+            let _ = match (settings.tls_mode, connector(&settings)) {
+                (PostgresTlsMode::Disable, _) | (_, Err(_)) => token.cancel_query(NoTls).await,
+                (_, Ok(tls)) => token.cancel_query(tls).await,
+            };
+        }));
     }
 
     /// A connection of its own, for LISTEN and migrations. The caller drives the returned connection.

@@ -49,16 +49,28 @@ impl Offsets {
     }
 
     pub fn without(&self, other: &Self) -> Self {
-        let mut left = Vec::new();
+        let (mut left, mut cuts) = (Vec::new(), other.0.iter().peekable());
         for range in &self.0 {
             let mut start = range.start;
-            for cut in other.0.iter().filter(|cut| cut.end > range.start && cut.start < range.end) {
+            while let Some(cut) = cuts.peek().filter(|cut| cut.start < range.end) {
                 left.push(start..cut.start.max(start));
                 start = start.max(cut.end);
+                // One that reaches into the next range is needed again.
+                if cut.end > range.end {
+                    break;
+                }
+                cuts.next();
             }
             left.push(start..range.end);
         }
         Self::of(left)
+    }
+
+    /// The same, with holes of up to this length filled.
+    pub fn bridged(&self, length: i64) -> Self {
+        let grown = self.0.iter().map(|range| range.start..range.end.saturating_add(length)).collect();
+        let bridged = Self::of(grown).0.into_iter().map(|range| range.start..range.end - length);
+        Self::of(bridged.collect())
     }
 
     pub fn within(&self, other: &Self) -> Self {
@@ -88,6 +100,8 @@ mod tests {
             proptest::prop_assert_eq!(set(&a.with(&b)), left.union(&right).copied().collect::<BTreeSet<_>>());
             proptest::prop_assert_eq!(set(&a.without(&b)), left.difference(&right).copied().collect::<BTreeSet<_>>());
             proptest::prop_assert_eq!(set(&a.within(&b)), left.intersection(&right).copied().collect::<BTreeSet<_>>());
+            proptest::prop_assert!(left.is_subset(&set(&a.bridged(3))) && a.bridged(3).ranges().len() <= a.ranges().len());
+            proptest::prop_assert_eq!(a.bridged(0), a.clone());
             proptest::prop_assert_eq!(a.count(), i64::try_from(left.len()).unwrap());
         }
     }

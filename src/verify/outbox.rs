@@ -15,7 +15,6 @@ pub struct Cursor {
     pub topic: String,
     pub topic_id: String,
     pub partition: i32,
-    start_offset: i64,
     pub next_offset: i64,
     /// The first offset that the ledger has.
     first_known: Option<i64>,
@@ -26,11 +25,16 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// From where on something is known: what lies before is past its retention.
+    /// What the ledger should have: what lies before is past its retention.
+    pub fn kept(&self) -> Offsets {
+        let from = self.first_known.unwrap_or(self.next_offset);
+        Offsets::from(from..self.next_offset)
+    }
+
+    /// From where on anything is known.
     pub fn known_from(&self) -> i64 {
         let direct = self.direct.ranges().first().map(|range| range.start);
-        let first = [self.first_known, direct].into_iter().flatten().min();
-        first.unwrap_or(self.next_offset).max(self.start_offset.min(self.next_offset))
+        [self.first_known, direct].into_iter().flatten().min().unwrap_or(self.next_offset)
     }
 }
 
@@ -42,7 +46,6 @@ pub async fn cursors(database: &Database, workflow: &str) -> Result<Vec<Cursor>,
         topic: row.get("topic"),
         topic_id: row.get("topic_id"),
         partition: row.get("partition"),
-        start_offset: row.get("start_offset"),
         next_offset: row.get("next_offset"),
         first_known: row.get("known_from"),
         skipped: Offsets::read(row.get("skipped")),

@@ -133,7 +133,7 @@ fn each_kind_of_mistake_is_named_with_its_position_and_what_is_allowed() {
         (
             "a token that is empty",
             format!("admin: {{tokens: [{{name: a, token: \"${{ONCEBOX_NONE:-}}\", role: admin}}]}}\n{valid}"),
-            &["c.yaml:1:36", "the token is empty"],
+            &["c.yaml:1:35", "the token is empty"],
         ),
         (
             "a trace collector that is no address",

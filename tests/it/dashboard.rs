@@ -114,6 +114,8 @@ async fn the_page_asks_for_a_token_fits_a_phone_and_is_dark_at_night() {
     browser.says("live").await;
     let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
     assert_eq!(wide, json!(0), "nothing sticks out");
+    let ground = browser.run("return getComputedStyle(document.body).backgroundColor").await;
+    assert_eq!(ground, json!("rgb(20, 22, 26)"), "dark where the system is");
     browser.picture(&picture("phone.png")).await;
     // Nothing was loaded from elsewhere, and nothing was refused by the page's own policy.
     let loaded =

@@ -114,6 +114,33 @@ async fn what_cannot_be_replayed_stays_and_is_counted() {
     eventually("the others are delivered", PATIENCE, async || (receiver.applied() == 3).then_some(())).await;
 }
 
+/// A record whose program never ends: the relay lives on, delivers on, and the dead letter stays.
+#[tokio::test]
+async fn a_record_that_a_program_never_ends_with_is_not_replayed_and_holds_up_nothing() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    let mut relay = Relay::start(&config);
+    topic.send(None, "{not json");
+    topic.send_orders(0..1);
+    let one = async || (database.count(LETTERS).await == 1).then_some(());
+    eventually("one is a dead letter", PATIENCE, one).await;
+    eventually("the other is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    assert_eq!(relay.stop().await, Some(0));
+    // The letter's record is one that can be read, and that keeps the new program busy for ever.
+    database.execute("update oncebox.dead_letter set body = convert_to('{\"id\": -1}', 'utf8')").await;
+    config.extra = "transform: 'if .id == -1 then last(range(1e18)) else . end'".to_owned();
+    let relay = Relay::start_migrated(&config);
+    relay.ready().await;
+    let id = relay.ask("/v1/dead-letters").await["items"][0]["id"].as_str().expect("an id").to_owned();
+    for _ in 0..2 {
+        let (status, body) = relay.call("POST", &format!("/v1/dead-letters/{id}/replay"), None, Some(json!({}))).await;
+        assert_eq!((status, &body["error"]["code"]), (409, &json!("still_invalid")), "{body}");
+    }
+    topic.send_orders(1..20);
+    eventually("deliveries go on", PATIENCE, async || (receiver.applied() == 20).then_some(())).await;
+    assert_eq!(database.count(LETTERS).await, 1);
+}
+
 #[tokio::test]
 async fn many_of_one_key_are_replayed_in_order() {
     let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);

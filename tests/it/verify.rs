@@ -99,6 +99,24 @@ async fn a_row_that_was_deleted_by_hand_is_found_and_named() {
     }
 }
 
+/// What was made of a dead letter is looked at too.
+#[tokio::test]
+async fn a_replayed_event_that_nothing_will_deliver_is_found() {
+    let (_topic, database, _receiver, relay) = every_fate().await;
+    relay.call("POST", "/v1/workflows/orders/pause", None, None).await;
+    let letters = relay.ask("/v1/dead-letters?reason=rejected").await;
+    let id = letters["items"][0]["id"].as_str().expect("an id");
+    let (status, _) =
+        relay.call("POST", &format!("/v1/dead-letters/{id}/replay"), None, Some(serde_json::json!({}))).await;
+    assert_eq!(status, 200);
+    assert_eq!(verify(&relay).0, Some(0), "it waits");
+    database.execute("delete from oncebox.retry where generation = 1").await;
+    let (code, said) = verify(&relay);
+    let gaps = said["partitions"][0]["gaps"].as_array().expect("gaps");
+    let named = gaps.iter().any(|gap| gap["kind"] == "stuck" && gap["event"] == format!("{id}.r1").as_str());
+    assert!(code == Some(1) && named, "{said:#}");
+}
+
 #[tokio::test]
 async fn offsets_that_an_operator_skipped_are_no_gap() {
     let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);

@@ -3,7 +3,7 @@
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), doing(value));
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value != null) node.setAttribute(name, value);
   }
@@ -106,4 +106,15 @@ export function ask(title, yes, ...body) {
       done(dialog.returnValue === "yes" ? fields : null);
     }, { once: true });
   });
+}
+
+// Does what a button is for; a refusal is shown, not swallowed.
+export function doing(work) {
+  return async (...given) => {
+    try {
+      await work(...given);
+    } catch (error) {
+      await ask("That was not done", "Close", error.message);
+    }
+  };
 }

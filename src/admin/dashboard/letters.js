@@ -40,7 +40,10 @@ async function many({ workflow, reason }, refresh) {
     el("label", {}, "At most so many a second (empty: as fast as it goes)", el("input", { name: "rate", type: "number", min: "0.1", step: "any" })),
     check("force", "also of at-most-once workflows"), check("newKey", "under new keys"));
   if (!said) return;
-  await post("/v1/dead-letters/replay", { ...filter, perSecond: said.rate ? Number(said.rate) : undefined, force: said.force, newKey: said.newKey });
+  // Under an id of its own: asked for again after a lost answer, it is begun once.
+  const bytes = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const id = bytes.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12})$/, "$1-$2-4$3-8$4-$5");
+  await post("/v1/dead-letters/replay", { ...filter, id, perSecond: said.rate ? Number(said.rate) : undefined, force: said.force, newKey: said.newKey });
   location.hash = "#/replays";
   refresh();
 }

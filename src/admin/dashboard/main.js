@@ -44,9 +44,9 @@ const isHeld = () => main.querySelector("[data-hold]") !== null || document.getE
 export async function refresh() {
   clearTimeout(timer);
   const mine = ++turn;
-  const [show, argument] = page();
   const key = location.hash;
   try {
+    const [show, argument] = page();
     if (!document.hidden && !(shown === key && isHeld())) {
       const nodes = await show(argument, refresh);
       if (mine !== turn) return;
