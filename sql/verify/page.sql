@@ -49,7 +49,7 @@ fates as materialized (
               and s.day = e.day)
 ),
 ended as materialized (
-    select f.record_offset, f.event_index, f.generation, coalesce(m.state, 'completed') as state,
+    select f.record_offset, f.event_index, f.generation, case when m.letter = 'replayed' then 'replayed' else coalesce(m.state, 'completed') end as state,
            m.state = 'discarded' and m.letter is null
            and not exists (select 1 from oncebox.dead_letter as d
                             where d.cursor = $1 and d.record_offset = f.record_offset and d.event_index = f.event_index

@@ -54,6 +54,8 @@ pub struct Counts {
     pub waiting: i64,
     pub cancelled: i64,
     pub dead: i64,
+    /// Dead letters that were made into events again; those are not counted once more.
+    pub replayed: i64,
     /// Records.
     pub filtered: i64,
     pub tombstones: i64,

@@ -88,6 +88,7 @@ pub async fn look(database: &Database, cursor: &Cursor, mut tell: impl FnMut(i64
                 "completed" => counts.delivered += count,
                 "cancelled" => counts.cancelled += count,
                 "discarded" => counts.dead += count,
+                "replayed" => counts.replayed += count,
                 "waiting" => counts.waiting += count,
                 "filtered" => counts.filtered += count,
                 "tombstones" => counts.tombstones += count,
