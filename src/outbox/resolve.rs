@@ -1,49 +1,13 @@
-//! Events that wait for an operator's word: listing what has a life of its own, and saying what became of what is held.
+//! Events that wait for an operator's word: saying what became of what is held.
 //!
 //! A word counts once, and only while the event is still held: a late answer may have settled it meanwhile.
 
 use super::attempt::{EventRef, Right};
 use super::park::{self, Death, Parked};
 use super::settle::{self, Completion, Settled};
-use super::sql::{int4, int8, text};
-use super::{Database, Error, Purpose, claim};
+use super::sql::{int4, int8};
+use super::{Database, Error, Purpose};
 use crate::event::{CursorId, Place, ProcessId, Reason};
-
-/// An undelivered event, as people look at it.
-#[derive(Debug, Clone, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Listed {
-    pub id: String,
-    pub state: String,
-    pub held: Option<String>,
-    pub in_doubt: bool,
-    pub attempts: i32,
-    pub key: String,
-    pub source: String,
-    pub due: jiff::Timestamp,
-    pub first_attempt_at: Option<jiff::Timestamp>,
-}
-
-pub async fn list(database: &Database, workflow: &str, state: Option<&str>, limit: i64) -> Result<Vec<Listed>, Error> {
-    let parameters = [text(&workflow), text(&state), int8(&limit)];
-    let rows = database.query(Purpose::Admin, include_str!("../../sql/admin/list_held.sql"), &parameters).await?;
-    let listed = |row: &tokio_postgres::Row| {
-        let place = claim::place(row);
-        let (topic, partition): (String, i32) = (row.get("topic"), row.get("partition"));
-        Listed {
-            id: place.to_string(),
-            state: row.get("state"),
-            held: row.get("held"),
-            in_doubt: row.get("in_doubt"),
-            attempts: row.get("sends"),
-            key: row.get("key"),
-            source: format!("{topic}/{partition}/{}", place.offset),
-            due: row.get("due"),
-            first_attempt_at: row.get("first_attempt_at"),
-        }
-    };
-    Ok(rows.iter().map(listed).collect())
-}
 
 /// An event that is held, as far as settling it needs.
 #[derive(Debug, Clone)]
