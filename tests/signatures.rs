@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use oncebox::config::{Secret, SigningKey, Workflow};
 use oncebox::event::{CursorId, Event, Place, SourcePosition};
 use oncebox::send::connect::Target;
@@ -131,9 +130,9 @@ async fn compressed_bodies_are_the_same_for_every_attempt_and_their_digest_is_of
     let mut sent = Vec::new();
     for attempt in [1, 2] {
         let request = template.request(&event(&plain), attempt, 1);
-        assert_eq!(request.headers()["content-encoding"], "gzip");
-        let digest = request.headers()["content-digest"].to_str().unwrap().to_owned();
-        let body = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(request.header("content-encoding"), Some(&b"gzip"[..]));
+        let digest = String::from_utf8(request.header("content-digest").unwrap().to_vec()).unwrap();
+        let body = request.body().clone();
         let wanted = base64::engine::general_purpose::STANDARD.encode(sha2::Sha256::digest(&body));
         assert_eq!(digest, format!("sha-256=:{wanted}:"));
         sent.push(body);

@@ -2,15 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::Request;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::config::node::{Content, Node};
 use crate::config::{Auth, Loaded, Workflow};
 use crate::event::Event;
+use crate::send::outgoing::Outgoing;
 
 const HIDDEN: &str = "***";
 /// Headers that carry credentials, whoever set them.
@@ -97,15 +95,11 @@ fn without_references(text: &str) -> String {
 }
 
 impl Shown {
-    pub fn new(request: &Request<Full<Bytes>>, event: &Event, workflow: &Workflow, masks: &Masks) -> Self {
+    pub fn new(request: &Outgoing, event: &Event, workflow: &Workflow, masks: &Masks) -> Self {
         let mut headers = serde_json::Map::new();
         for (name, value) in request.headers() {
-            let text = if masks.hides(name.as_str()) {
-                HIDDEN.to_owned()
-            } else {
-                String::from_utf8_lossy(value.as_bytes()).into_owned()
-            };
-            headers.insert(name.as_str().to_owned(), text.into());
+            let text = if masks.hides(name) { HIDDEN.to_owned() } else { String::from_utf8_lossy(value).into_owned() };
+            headers.insert(name.to_owned(), text.into());
         }
         // Added when a request leaves, by what is secret then.
         if !matches!(workflow.endpoint.auth, Auth::None) {

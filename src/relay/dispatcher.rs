@@ -23,9 +23,10 @@ use crate::observe::WorkflowMetrics;
 use crate::outbox::fleet::Share;
 use crate::outbox::handoff::News;
 use crate::outbox::pace::{Ahead, Pace};
-use crate::send::connect::{Connection, Target};
+use crate::send::connect::Target;
 use crate::send::lookup::Question;
 use crate::send::request::Template;
+use crate::send::wire::Connection;
 
 /// The poll is the truth; wake-ups only make it faster.
 pub(super) const POLL: Duration = Duration::from_millis(250);

@@ -1,4 +1,5 @@
-//! Enters: an endpoint's host. Leaves: an HTTP/1.1 connection to an address that the egress rules permit.
+//! Enters: an endpoint's host. Leaves: a connection to an address that the egress rules permit: for deliveries, or one that
+//! hyper speaks HTTP/1.1 over, for everything that is rare.
 //!
 //! Resolve, check every address, connect to one that was checked, straight or through the configured proxy. TLS
 //! verification has no off switch.
@@ -21,10 +22,8 @@ use super::credentials::{self, Credentials};
 use super::egress::Rules;
 use super::outcome::Trouble;
 use super::proxy::Proxy;
+use super::{answer, wire};
 use crate::config::Workflow;
-
-/// Answers whose headers are longer than this are not HTTP that we read.
-const HEADER_BYTES: usize = 64 << 10;
 
 /// Where a workflow's requests go, and how the endpoint learns who sends them.
 pub struct Target {
@@ -121,12 +120,10 @@ fn found(certificate: X509VerifyResult) -> String {
     if certificate == X509VerifyResult::OK { String::new() } else { format!(" ({certificate})") }
 }
 
-/// An open connection. Dropping it closes it, whatever is under way.
+/// An open connection that hyper speaks over. Dropping it closes it, whatever is under way.
 pub struct Connection {
     pub sender: SendRequest<Full<Bytes>>,
     pub driver: Driver,
-    /// That of the means it was made with.
-    pub generation: u64,
 }
 
 /// Moves a connection's bytes while somebody waits for them, in the task that waits: a task of its own for each connection
@@ -156,20 +153,30 @@ impl Route {
         }
     }
 
+    /// A connection for deliveries.
+    pub async fn open(&self, means: &Means) -> Result<wire::Connection, ConnectError> {
+        let (stream, _) = self.stream(means).await?;
+        Ok(wire::Connection::new(stream, means.generation))
+    }
+
+    /// A connection for everything else.
     pub async fn connect(&self, means: &Means) -> Result<Connection, ConnectError> {
-        let mut connection = match &means.proxy {
+        let (stream, address) = self.stream(means).await?;
+        handshake(stream).await.map_err(|source| ConnectError::Http { address, source })
+    }
+
+    async fn stream(&self, means: &Means) -> Result<(wire::Stream, SocketAddr), ConnectError> {
+        match &means.proxy {
             None => {
                 let (stream, address) = reach(&self.host, self.port, &self.rules).await?;
-                self.speak(stream, address, means).await?
+                Ok((self.secured(stream, means).await?, address))
             }
-            Some(proxy) => self.through(proxy, means).await?,
-        };
-        connection.generation = means.generation;
-        Ok(connection)
+            Some(proxy) => self.through(proxy, means).await,
+        }
     }
 
     /// By way of a proxy, which connects for us: every address that the name has must be permitted.
-    async fn through(&self, proxy: &Proxy, means: &Means) -> Result<Connection, ConnectError> {
+    async fn through(&self, proxy: &Proxy, means: &Means) -> Result<(wire::Stream, SocketAddr), ConnectError> {
         let addresses = resolve(&self.host, self.port).await?;
         if let Some(address) = addresses.iter().find(|address| !self.rules.permit(address.ip())) {
             return Err(ConnectError::Blocked { host: self.host.clone(), address: *address });
@@ -178,33 +185,31 @@ impl Route {
         for address in addresses {
             let (stream, _) = reach(&proxy.host, proxy.port, &self.rules).await?;
             match proxy.tunnel(stream, address).await {
-                Ok(tunnel) => return self.speak(tunnel, address, means).await,
+                Ok(tunnel) => return Ok((self.secured(tunnel, means).await?, address)),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
 
-    async fn speak<S>(&self, stream: S, address: SocketAddr, means: &Means) -> Result<Connection, ConnectError>
+    async fn secured<S>(&self, stream: S, means: &Means) -> Result<wire::Stream, ConnectError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let spoken = if self.secure {
-            let connector = means.tls.as_ref().expect("means for https are made where a URL is https");
-            let session = connector
-                .configure()
-                .and_then(|configuration| configuration.into_ssl(&self.host))
-                .map_err(ConnectError::TlsSetup)?;
-            let mut stream = SslStream::new(session, stream).map_err(ConnectError::TlsSetup)?;
-            if let Err(source) = Pin::new(&mut stream).connect().await {
-                let certificate = stream.ssl().verify_result();
-                return Err(ConnectError::Tls { host: self.host.clone(), certificate, source });
-            }
-            handshake(stream).await
-        } else {
-            handshake(stream).await
-        };
-        spoken.map_err(|source| ConnectError::Http { address, source })
+        if !self.secure {
+            return Ok(Box::new(stream));
+        }
+        let connector = means.tls.as_ref().expect("means for https are made where a URL is https");
+        let session = connector
+            .configure()
+            .and_then(|configuration| configuration.into_ssl(&self.host))
+            .map_err(ConnectError::TlsSetup)?;
+        let mut stream = SslStream::new(session, stream).map_err(ConnectError::TlsSetup)?;
+        if let Err(source) = Pin::new(&mut stream).connect().await {
+            let certificate = stream.ssl().verify_result();
+            return Err(ConnectError::Tls { host: self.host.clone(), certificate, source });
+        }
+        Ok(Box::new(stream))
     }
 }
 
@@ -255,10 +260,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) =
-        http1::Builder::new().max_buf_size(HEADER_BYTES).writev(false).handshake(TokioIo::new(stream)).await?;
+        http1::Builder::new().max_buf_size(answer::HEADER_BYTES).writev(false).handshake(TokioIo::new(stream)).await?;
     // Its errors are those of the request under way, which gets them too.
     let driver = async move {
         let _ = connection.with_upgrades().await;
     };
-    Ok(Connection { sender, driver: Driver(Some(Box::pin(driver))), generation: 0 })
+    Ok(Connection { sender, driver: Driver(Some(Box::pin(driver))) })
 }

@@ -7,17 +7,16 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Instant, SystemTime};
 
-use http_body_util::{BodyExt, Full};
-use hyper::Request;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use tracing::{info, warn};
 
 use super::connect::{Means, Route};
 use super::egress::Rules;
+use super::outgoing::Outgoing;
 use super::proxy::{Proxy, basic};
 use super::secret_files::SecretFiles;
 use super::token::{Token, TokenError, Tokens};
-use super::{Outgoing, signature, tls};
+use super::{signature, tls};
 use crate::config::{
     Auth, Endpoint, Oauth2, Secret, SecretError, SigningKey, SigningKeyError, TlsError, Workflow, is_token,
 };
@@ -110,13 +109,13 @@ impl Credentials {
             None => None,
         };
         for (name, value) in &live.headers {
-            request.headers_mut().insert(name, value.clone());
+            request.set(name.as_str(), value.as_bytes());
         }
         if let Some(token) = &token {
-            request.headers_mut().insert(AUTHORIZATION, token.header());
+            request.set(AUTHORIZATION.as_str(), token.header().as_bytes());
         }
         if !live.keys.is_empty() {
-            request = Box::pin(signed(request, &live.keys)).await;
+            sign(&mut request, &live.keys);
         }
         Ok(Proven { request, live, token })
     }
@@ -210,17 +209,11 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// Signs at the last moment: the timestamp is this attempt's own, however long ago the event was made.
-async fn signed(request: Outgoing, keys: &[SigningKey]) -> Outgoing {
-    let (mut head, body) = (*request).into_parts();
-    let body = match body.collect().await {
-        Ok(collected) => collected.to_bytes(),
-        Err(never) => match never {},
-    };
+fn sign(request: &mut Outgoing, keys: &[SigningKey]) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let timestamp = i64::try_from(now).expect("seconds since 1970 fit");
-    let id = head.headers.get("webhook-id").map(HeaderValue::as_bytes).unwrap_or_default();
-    let signature = signature::sign(keys, &String::from_utf8_lossy(id), timestamp, &body);
-    head.headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
-    head.headers.insert("webhook-signature", HeaderValue::from_str(&signature).expect("base64 is printable"));
-    Box::new(Request::from_parts(head, Full::new(body)))
+    let id = String::from_utf8_lossy(request.header("webhook-id").unwrap_or_default());
+    let signature = signature::sign(keys, &id, timestamp, request.body());
+    request.set("webhook-timestamp", timestamp.to_string().as_bytes());
+    request.set("webhook-signature", signature.as_bytes());
 }

@@ -6,14 +6,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::Request;
 use hyper::header::HeaderMap;
 use tracing::debug;
 
 use super::connect::Target;
 use super::egress::Rules;
 use super::outcome::Outcome;
+use super::outgoing::{Outgoing, first_line, write_header};
 use super::{attempt, credentials, request};
 use crate::config::{Auth, KEY_IN_URL, Lookup, Workflow};
 
@@ -51,12 +50,14 @@ impl Question {
     }
 
     pub async fn ask(&self, key: &str, deadline: Instant) -> Known {
-        let mut question = Request::new(Full::new(Bytes::new()));
-        *question.uri_mut() = request::path(&url_of(&self.lookup, key));
-        *question.headers_mut() = self.headers.clone();
+        let mut head = first_line("GET", &request::path(&url_of(&self.lookup, key)).to_string());
+        for (name, value) in &self.headers {
+            write_header(&mut head, name.as_str(), value.as_bytes());
+        }
         // A signature is over this id, the time and an empty body.
-        question.headers_mut().insert("webhook-id", request::header_value(key));
-        let answered = attempt(&self.target, None, Box::new(question), Instant::now(), deadline).await;
+        let mut question = Outgoing::new(head, Bytes::new());
+        question.set("webhook-id", key.as_bytes());
+        let answered = attempt(&self.target, None, question, Instant::now(), deadline).await;
         let known = match answered.outcome {
             Outcome::Answered { status, .. } => meaning(&self.lookup, status),
             Outcome::Unknown(_) | Outcome::NeverSent(_) => Known::Unclear,

@@ -3,12 +3,14 @@
 //! One deadline covers a token, connect, TLS, request and answer. The client never sends anything twice by itself: the number of
 //! attempts in Postgres is the number of requests that receivers saw.
 
+mod answer;
 pub mod backoff;
 pub mod connect;
 pub mod credentials;
 pub mod egress;
 pub mod lookup;
 pub mod outcome;
+pub mod outgoing;
 mod proxy;
 pub mod request;
 pub mod retry_after;
@@ -18,17 +20,17 @@ pub mod tls;
 mod token;
 mod token_request;
 pub mod verdict;
+pub mod wire;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, body::Incoming};
-
 use crate::observe::chain;
-use connect::{Connection, Means, Target};
+use answer::Head;
+use connect::{Means, Target};
 use credentials::Proven;
 use outcome::{Outcome, Trouble};
+use outgoing::Outgoing;
+use wire::{Connection, Failure};
 
 /// At most this much of an answer is read; beyond it the connection is dropped.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -39,9 +41,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long after the deadline an answer is taken that was already on this machine.
 const ARRIVED_PATIENCE: Duration = Duration::from_millis(20);
-
-/// A request on its way. On the heap: it is handed on several times, and each time would leave room for it in the attempt.
-pub type Outgoing = Box<Request<Full<Bytes>>>;
 
 /// One attempt, over.
 pub struct Attempt {
@@ -99,104 +98,82 @@ async fn exchange(
     request: Outgoing,
     deadline: tokio::time::Instant,
 ) -> Attempt {
-    let mut request = request;
-    if let Some(mut kept) = connection
-        && matches!(tokio::time::timeout_at(deadline, kept.driver.during(kept.sender.ready())).await, Ok(Ok(())))
-    {
-        match sent(&mut kept, request, deadline).await {
-            Sent::Answered(response) => return answered(kept, response, deadline).await,
+    if let Some(mut kept) = connection {
+        match sent(&mut kept, &request, deadline).await {
+            Sent::Answered(head) => return answered(kept, head, deadline).await,
             Sent::Failed(failure) => return failure,
             Sent::Broken(error) => return failed(Outcome::Unknown(Trouble::Broken), chain(&error)),
             // The peer had closed the idle connection, and not one byte of the request was taken: it is still ours.
-            Sent::NotTaken(unsent) => request = unsent,
+            Sent::NotTaken(_) => {}
         }
     }
     // On the heap: most attempts have a connection, and would carry the room for making one.
-    let mut fresh = match tokio::time::timeout_at(deadline, Box::pin(target.route.connect(means))).await {
+    let mut fresh = match tokio::time::timeout_at(deadline, Box::pin(target.route.open(means))).await {
         Ok(Ok(fresh)) => fresh,
         Ok(Err(error)) => return failed(Outcome::NeverSent(error.trouble()), chain(&error)),
         Err(_) => return failed(Outcome::NeverSent(Trouble::Timeout), "no connection within the timeout".to_owned()),
     };
-    let again = crate::mutant!("hidden-retry").then(|| request.clone());
-    let failure = match sent(&mut fresh, request, deadline).await {
-        Sent::Answered(response) => return answered(fresh, response, deadline).await,
+    let failure = match sent(&mut fresh, &request, deadline).await {
+        Sent::Answered(head) => return answered(fresh, head, deadline).await,
+        Sent::Failed(failure) => failure,
+        // Only a connection's first request can be refused so: later ones follow an accepted certificate.
+        Sent::Broken(error) | Sent::NotTaken(error) if tls::refuses_our_certificate(&error) => {
+            failed(Outcome::NeverSent(Trouble::Tls), chain(&error))
+        }
         Sent::NotTaken(_) => {
             return failed(Outcome::NeverSent(Trouble::Connect), "closed before the request".to_owned());
         }
-        Sent::Failed(failure) => failure,
-        // Only a connection's first request can be refused so: later ones follow an accepted certificate.
-        Sent::Broken(error) if tls::refuses_our_certificate(&error) => {
-            failed(Outcome::NeverSent(Trouble::Tls), chain(&error))
-        }
         Sent::Broken(error) => failed(Outcome::Unknown(Trouble::Broken), chain(&error)),
     };
-    match again {
-        Some(request) => Box::pin(exchange(target, means, None, request, deadline)).await,
-        None => failure,
+    if crate::mutant!("hidden-retry") {
+        return Box::pin(exchange(target, means, None, request, deadline)).await;
     }
+    failure
 }
 
 enum Sent {
-    Answered(Response<Incoming>),
+    Answered(Head),
     Failed(Attempt),
-    /// The connection broke after the request was taken.
-    Broken(hyper::Error),
-    NotTaken(Outgoing),
+    /// The connection broke after some of the request was taken.
+    Broken(std::io::Error),
+    NotTaken(std::io::Error),
 }
 
-async fn sent(connection: &mut Connection, request: Outgoing, deadline: tokio::time::Instant) -> Sent {
+async fn sent(connection: &mut Connection, request: &Outgoing, deadline: tokio::time::Instant) -> Sent {
     // A process that was stopped until its time was up must not send: the lease behind the deadline may be another's by
     // now. The timer alone would not see it, because a timeout tries what it guards once before it looks at the clock.
     if tokio::time::Instant::now() >= deadline {
         return Sent::Failed(failed(Outcome::NeverSent(Trouble::Timeout), "too late to send".to_owned()));
     }
     crate::failpoint!("send.before");
-    let mut exchange = std::pin::pin!(connection.driver.during(connection.sender.try_send_request(*request)));
+    let mut exchange = std::pin::pin!(connection.exchange(request));
     let answered = match tokio::time::timeout_at(deadline, &mut exchange).await {
         Ok(result) => Ok(result),
         // An answer that has already arrived is known, whatever the timer says: this process may have been stopped.
         Err(_) => tokio::time::timeout(ARRIVED_PATIENCE, exchange).await,
     };
     match answered {
-        Ok(Ok(response)) => Sent::Answered(response),
-        Ok(Err(mut error)) => match error.take_message() {
-            Some(request) => Sent::NotTaken(Box::new(request)),
-            None => Sent::Broken(error.into_error()),
-        },
+        Ok(Ok(head)) => Sent::Answered(head),
+        Ok(Err(Failure::NotTaken(error))) => Sent::NotTaken(error),
+        Ok(Err(Failure::Broken(error))) => Sent::Broken(error),
         Err(_) => Sent::Failed(failed(Outcome::Unknown(Trouble::Timeout), "no answer within the timeout".to_owned())),
     }
 }
 
 /// The status decides; what follows it is read within bounds, and only a whole answer keeps the connection.
-async fn answered(mut connection: Connection, response: Response<Incoming>, deadline: tokio::time::Instant) -> Attempt {
-    let status = response.status().as_u16();
-    let retry_after =
-        response.headers().get("retry-after").and_then(|value| retry_after::parse(value.as_bytes(), SystemTime::now()));
-    let patience = deadline.min(tokio::time::Instant::now() + ANSWER_PATIENCE);
-    let mut body = response.into_body();
+async fn answered(mut connection: Connection, head: Head, deadline: tokio::time::Instant) -> Attempt {
+    let Head { status, retry_after, body, keeps } = head;
+    let retry_after = retry_after.and_then(|value| retry_after::parse(&value, SystemTime::now()));
     let mut answer = Vec::new();
-    let mut read = 0;
-    let whole = loop {
-        match tokio::time::timeout_at(patience, connection.driver.during(body.frame())).await {
-            Ok(None) => break true,
-            Ok(Some(Ok(frame))) => {
-                let data = frame.into_data().unwrap_or_default();
-                read += data.len();
-                let room = KEPT_BYTES.saturating_sub(answer.len()).min(data.len());
-                answer.extend_from_slice(&data[..room]);
-                if read > ANSWER_BYTES {
-                    break false;
-                }
-            }
-            Ok(Some(Err(_))) | Err(_) => break false,
-        }
-    };
+    let patience = deadline.min(tokio::time::Instant::now() + ANSWER_PATIENCE);
+    let read = connection.read_body(body, ANSWER_BYTES, &mut answer, KEPT_BYTES);
+    let is_whole = tokio::time::timeout_at(patience, read).await.unwrap_or(false);
     Attempt {
         outcome: Outcome::Answered { status, retry_after },
         error: None,
         answer,
         took: Duration::ZERO,
-        connection: whole.then_some(connection),
+        connection: (is_whole && keeps).then_some(connection),
     }
 }
 
