@@ -55,6 +55,9 @@ pub fn consumer(kafka: &Kafka, workflow: &str, budget: &Budget) -> ClientConfig 
         ("message.max.bytes", answer.as_str()),
         ("fetch.message.max.bytes", part.as_str()),
         ("fetch.wait.max.ms", "100"),
+        // How long a partition is left alone once enough is prefetched. With librdkafka's own second all that was prefetched is
+        // used up before more is asked for.
+        ("fetch.queue.backoff.ms", "20"),
         ("session.timeout.ms", "30000"),
         ("max.poll.interval.ms", "300000"),
     ];
