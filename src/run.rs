@@ -13,6 +13,7 @@ use crate::admin::{self, Api, Desk};
 use crate::config::Config;
 use crate::dead_letter::replayer::replay_forever;
 use crate::observe::{Metrics, chain};
+use crate::outbox::submit::Submissions;
 use crate::outbox::{Database, partitions, workflow};
 use crate::preflight;
 use crate::process::{Prepared, Process};
@@ -84,7 +85,8 @@ fn operators(process: &Process, metrics: &Arc<Metrics>, beside: &mut tokio::task
     let (workflows, history) = (process.workflows(), Arc::new(History::default()));
     beside.spawn(Arc::clone(&history).sample_forever(Arc::clone(metrics)));
     beside.spawn(replay_forever(apart, process.id(), workflows.clone()));
-    Ok(Api { database, workflows, history })
+    let submissions = Submissions::start(database.clone());
+    Ok(Api { database, workflows, kafka: process.config.kafka.clone(), history, submissions })
 }
 
 /// Workflows that Postgres knows, and room for their events.

@@ -37,11 +37,12 @@ pub struct Refusal {
     status: StatusCode,
     code: &'static str,
     message: String,
+    details: Value,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), details: Value::Object(serde_json::Map::new()) }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -60,8 +61,7 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let retryable = self.status == StatusCode::SERVICE_UNAVAILABLE;
-        let details = Value::Object(serde_json::Map::new());
-        let error = Details { code: self.code.to_owned(), message: self.message, retryable, details };
+        let error = Details { code: self.code.to_owned(), message: self.message, retryable, details: self.details };
         (self.status, Json(Problem { error })).into_response()
     }
 }
@@ -72,13 +72,20 @@ impl From<operate::Error> for Refusal {
             Kind::NoWorkflow => (StatusCode::NOT_FOUND, UNKNOWN_WORKFLOW),
             Kind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Kind::Invalid => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Kind::Conflict(code) => (StatusCode::CONFLICT, code),
             Kind::Unavailable => {
                 tracing::warn!(error = %chain(&error), "the API could not ask Postgres");
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
         };
-        Self::new(status, code, chain(&error))
+        let details = match &error {
+            operate::Error::Met { place, state, .. } => {
+                serde_json::json!({"id": place.to_string(), "state": state})
+            }
+            _ => Value::Object(serde_json::Map::new()),
+        };
+        Self { details, ..Self::new(status, code, chain(&error)) }
     }
 }
 

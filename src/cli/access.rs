@@ -38,6 +38,7 @@ impl At {
                 let loaded = load(config)?;
                 Ok(Access::Postgres(Box::new(Operator {
                     database: Database::new(&loaded.config.postgres)?,
+                    kafka: loaded.config.kafka,
                     workflows: loaded.config.workflows,
                     who: output::who(),
                 })))
@@ -51,6 +52,14 @@ impl At {
 }
 
 impl Access {
+    /// The same, for what takes as long as it takes.
+    pub fn patient(self) -> Self {
+        match self {
+            Self::Postgres(operator) => Self::Postgres(operator),
+            Self::Api(client) => Self::Api(client.patient()),
+        }
+    }
+
     /// Asks for what is there: either way of asking, one kind of answer.
     pub async fn get<T: DeserializeOwned>(
         &self,
@@ -85,7 +94,7 @@ pub fn failed(error: operate::Error) -> Failure {
     match error.kind() {
         Kind::NoWorkflow | Kind::Invalid => Failure::Usage(error.to_string()),
         Kind::Conflict(code) if ASKED_WRONGLY.contains(&code) => Failure::Usage(error.to_string()),
-        Kind::NotFound | Kind::Conflict(_) | Kind::Unavailable => Failure::Failed(error.into()),
+        Kind::NotFound | Kind::TooLarge | Kind::Conflict(_) | Kind::Unavailable => Failure::Failed(error.into()),
     }
 }
 

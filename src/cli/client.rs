@@ -17,11 +17,14 @@ use crate::send::egress::Rules;
 use crate::send::{request, tls};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For answers that must be worked out.
+const LONG_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A running process, as the command line asks it.
 pub struct Client {
     base: url::Url,
     token: Option<Secret>,
+    patience: Duration,
 }
 
 impl Client {
@@ -30,7 +33,12 @@ impl Client {
         let Some(base) = base else {
             return Err(Failure::Usage("--url: not an address; one looks like http://127.0.0.1:9464".to_owned()));
         };
-        Ok(Self { base, token: token.map(Secret::new) })
+        Ok(Self { base, token: token.map(Secret::new), patience: PATIENCE })
+    }
+
+    /// The same, for what takes as long as it takes.
+    pub fn patient(self) -> Self {
+        Self { patience: LONG_PATIENCE, ..self }
     }
 
     pub async fn call<T: DeserializeOwned>(
@@ -39,7 +47,7 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<T, Failure> {
-        let answered = tokio::time::timeout(PATIENCE, self.ask(method, path, body)).await;
+        let answered = tokio::time::timeout(self.patience, self.ask(method, path, body)).await;
         let (status, body) = answered.map_err(|_| anyhow::anyhow!("{} does not answer", self.base))??;
         if (200..300).contains(&status) {
             // What has nothing to say is as good as null.

@@ -1,11 +1,11 @@
 //! `oncebox verify WORKFLOW`: proves from Kafka and Postgres that nothing was lost, and names each gap. Stops nothing for it.
 
-use std::path::PathBuf;
-
+use super::access::{At, segment};
 use super::output::{self, table};
-use super::{Failure, block_on, load, workflow};
-use crate::outbox::Database;
-use crate::verify::{self, Partition};
+use super::{Failure, block_on};
+use crate::operate::Operator;
+use crate::operate::offsets::Verified;
+use crate::verify::Partition;
 
 /// More than these are counted, not listed.
 const SHOWN: usize = 100;
@@ -17,25 +17,25 @@ pub struct Verify {
     /// As JSON.
     #[arg(long)]
     json: bool,
-    /// A YAML file, or a directory of *.yaml files.
-    #[arg(long, short, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    at: At,
 }
 
 pub fn run(flags: &Verify) -> Result<(), Failure> {
-    let loaded = load(&flags.config)?;
-    let flow = workflow(&loaded, &flags.workflow)?;
-    let database = Database::new(&loaded.config.postgres)?;
-    let partitions = block_on(verify::verify(&loaded.config, &database, flow, output::progress))?;
+    let found = block_on(ask(flags))?;
     output::progress("");
-    let gaps: usize = partitions.iter().map(|partition| partition.gaps.len()).sum();
     if flags.json {
-        let found = serde_json::json!({"workflow": &*flow.id, "gaps": gaps, "partitions": partitions});
         println!("{}", serde_json::to_string_pretty(&found)?);
     } else {
-        print(&partitions, gaps);
+        print(&found.partitions, found.gaps);
     }
-    if gaps == 0 { Ok(()) } else { Err(Failure::Said) }
+    if found.gaps == 0 { Ok(()) } else { Err(Failure::Said) }
+}
+
+async fn ask(flags: &Verify) -> Result<Verified, Failure> {
+    let path = format!("/v1/workflows/{}/verify", segment(&flags.workflow));
+    let here = async |operator: &Operator| operator.verify(&flags.workflow, output::progress).await;
+    flags.at.access()?.patient().get(&path, here).await
 }
 
 fn print(partitions: &[Partition], gaps: usize) {

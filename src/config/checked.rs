@@ -19,6 +19,7 @@ use super::raw_workflow::{
 use super::scalar::StatusMatch;
 use super::secret::Secret;
 use super::test_check::Test;
+use super::unique::UniquePolicy;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -203,6 +204,7 @@ pub struct Delivery {
     pub envelope: Envelope,
     pub key: IdempotencyKey,
     pub deduplication: Option<Deduplication>,
+    pub unique: Option<UniquePolicy>,
     pub retries: Retries,
     pub in_doubt: InDoubt,
     /// Whether the events of one ordering key go out one after the other, and what the others do when one is given up.
@@ -221,6 +223,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Whether every event has a life of its own from when it is stored: it waits for its time, or may be replaced.
+    pub fn each_alone(&self) -> bool {
+        !self.delay.is_zero() || self.unique.is_some()
+    }
+
     /// Whether records are delivered without the outbox, as long as that works.
     pub fn is_direct(&self) -> bool {
         match self.mechanism {

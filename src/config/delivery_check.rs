@@ -6,6 +6,7 @@ use super::check::Report;
 use super::checked::{Backoff, Deduplication, Delivery, Endpoint, IdempotencyKey, InDoubt, Retries};
 use super::raw_delivery::{RawBackoff, RawRetries};
 use super::raw_workflow::{Envelope, Guarantee, Mechanism, OnInDoubt, OnKeyFailure, Ordering, RawWorkflow};
+use super::unique::UniquePolicy;
 use super::{endpoint_check, limits};
 
 const SHORTEST_DELAY: Duration = Duration::from_millis(10);
@@ -126,6 +127,7 @@ pub fn delivery(
             included_in_payload: key.included_in_payload.unwrap_or(true),
         },
         deduplication: deduplication(raw, here, report),
+        unique: unique(raw, here, report),
         retries: retries(&raw.delivery.retries, here, report),
         in_doubt: match (guarantee, raw.delivery.on_in_doubt) {
             (Guarantee::AtMostOnce, _) => InDoubt::End,
@@ -159,6 +161,18 @@ fn deduplication(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Opti
         report.problem(&format!("{here}/ttl"), "nothing would be remembered", "more than 0s");
     }
     Some(Deduplication { fields: given.key_fields.clone(), ttl: given.ttl.0 })
+}
+
+fn unique(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> Option<UniquePolicy> {
+    match UniquePolicy::check(raw.delivery.unique.as_ref()?) {
+        Ok(policy) => Some(policy),
+        Err(wrong) => {
+            for (key, trouble, allowed) in wrong {
+                report.problem(&format!("{here}/delivery/unique/{key}"), trouble, allowed);
+            }
+            None
+        }
+    }
 }
 
 fn retries(raw: &RawRetries, here: &str, report: &mut Report<'_>) -> Retries {

@@ -32,6 +32,7 @@ pub mod shown;
 mod signing_key;
 mod substitute;
 mod test_check;
+mod unique;
 mod unsupported;
 mod window_check;
 mod workflow_check;
@@ -48,9 +49,10 @@ pub use load::{Digest, Loaded, digest, load, read, stored};
 pub use raw::{PostgresTlsMode, Role};
 pub use raw_workflow::{
     Compression, Encoding, Envelope, Format, Guarantee, Mechanism, Method, OnInvalid, OnKeyFailure, OnOffsetLoss,
-    Tombstones,
+    Tombstones, UniqueConflict, UniqueState,
 };
 pub use secret::{Secret, SecretError};
 pub use signing_key::{SigningKey, SigningKeyError};
 pub use test_check::{Expect, Test};
+pub use unique::{UniquePolicy, is_duration};
 pub use unsupported::is_built;

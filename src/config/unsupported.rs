@@ -26,9 +26,8 @@ pub fn is_built(pointer: &str) -> bool {
 
 /// Whether each is used, the key, and what to call it.
 fn table(raw: &RawWorkflow) -> Vec<(bool, &'static str, &'static str)> {
-    let delivery = &raw.delivery;
     let encoding = matches!(raw.source.encoding, Some(Encoding::Avro | Encoding::Protobuf | Encoding::JsonSchema));
-    vec![(encoding, "/source/encoding", "this encoding"), (delivery.unique.is_some(), "/delivery/unique", "unique")]
+    vec![(encoding, "/source/encoding", "this encoding")]
 }
 
 fn collect(found: &[(bool, &str, &str)], prefix: &str, report: &mut Report<'_>) -> Vec<Problem> {

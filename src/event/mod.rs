@@ -83,6 +83,8 @@ pub struct Draft {
     pub record_at: Option<i64>,
     /// Whose order it keeps, where a workflow keeps one.
     pub lane: Option<Lane>,
+    /// The key under which another event is the same, where a workflow asks for that.
+    pub unique: Option<Fingerprint>,
     /// What tells this change from every other, where repeats are suppressed.
     pub fingerprint: Option<Fingerprint>,
     pub body: Bytes,

@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 28] = [
+const IN_SQL: [(&str, &str, &str); 30] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -25,8 +25,8 @@ const IN_SQL: [(&str, &str, &str); 28] = [
     ),
     (
         "dead-letters-dropped",
-        "      join moved on moved.id = d.cursor\n     cross join durable\n),\ncounted",
-        "      join moved on false\n     cross join durable\n),\ncounted",
+        "      join moved on moved.id = d.cursor\n     cross join durable\n),\n-- Not stored",
+        "      join moved on false\n     cross join durable\n),\n-- Not stored",
     ),
     (
         "late-failure-of-a-first-attempt",
@@ -65,8 +65,8 @@ const IN_SQL: [(&str, &str, &str); 28] = [
     ),
     (
         "repeats-not-suppressed",
-        "e.fingerprint is not null and fresh.cursor is null as suppressed",
-        "e.fingerprint is null and fresh.cursor is not null as suppressed",
+        "(e.fingerprint is not null and fresh.cursor is null) as suppressed",
+        "(e.fingerprint is null and fresh.cursor is not null) as suppressed",
     ),
     (
         "spill-under-any-epoch",
@@ -106,6 +106,16 @@ const IN_SQL: [(&str, &str, &str); 28] = [
         "missing-letters-overlooked",
         "m.state = 'discarded' and m.letter is null",
         "m.state = 'no such state' and m.letter is null",
+    ),
+    (
+        "keys-not-locked",
+        "on conflict on constraint unique_key_pkey do update set workflow = excluded.workflow",
+        "on conflict on constraint unique_key_pkey do nothing",
+    ),
+    (
+        "replaced-while-sent",
+        "\n       and r.state <> 'active'\n    returning r.day, r.sends into gone",
+        "\n    returning r.day, r.sends into gone",
     ),
     ("done-twice", "\n         where not oncebox.has(m.again, e.record_offset)", ""),
 ];

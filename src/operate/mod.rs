@@ -2,18 +2,22 @@
 //!
 //! The HTTP API and the command line both come here, so that both say and do the same, word for word.
 //!
-//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays).
+//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays),
+//! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give).
 
 pub mod events;
 pub mod letters;
 mod listing;
+pub mod offsets;
+pub mod submit;
 pub mod workflows;
 
 use std::sync::Arc;
 
-use crate::config::Workflow;
 use crate::config::shape::closest;
+use crate::config::{Kafka, Workflow};
 use crate::dead_letter;
+use crate::event::Place;
 use crate::outbox::{self, Database};
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +35,21 @@ pub enum Error {
     Conflict { code: &'static str, message: String },
     #[error("{0}")]
     Invalid(String),
+    #[error("{0}")]
+    TooLarge(String),
+    /// Another event is in the way.
+    #[error("{message}")]
+    Met { code: &'static str, message: String, place: Place, state: Option<String> },
+    #[error("the event could not be stored")]
+    Submit(#[source] Arc<outbox::Error>),
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("Kafka cannot be asked")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    #[error("Kafka cannot be asked about topics")]
+    Topics(#[from] crate::ingest::native::DescribeError),
+    #[error(transparent)]
+    Verify(#[from] crate::verify::Error),
 }
 
 /// What kind of trouble an error is, for exit codes and statuses.
@@ -39,8 +58,9 @@ pub enum Kind {
     NoWorkflow,
     NotFound,
     Invalid,
+    TooLarge,
     Conflict(&'static str),
-    /// Postgres does not answer as it should: asking again may help.
+    /// Postgres or Kafka does not answer as it should: asking again may help.
     Unavailable,
 }
 
@@ -55,13 +75,18 @@ impl Error {
             Self::NoWorkflow { .. } => Kind::NoWorkflow,
             Self::NotFound(_) | Self::DeadLetter(Letter::NotFound(_)) => Kind::NotFound,
             Self::Invalid(_) => Kind::Invalid,
-            Self::Conflict { code, .. } => Kind::Conflict(code),
+            Self::TooLarge(_) => Kind::TooLarge,
+            Self::Conflict { code, .. } | Self::Met { code, .. } => Kind::Conflict(code),
+            Self::Submit(error) if error.is_about_data() => Kind::Invalid,
             Self::DeadLetter(Letter::KeyActive { .. }) => Kind::Conflict("key_active"),
             Self::DeadLetter(Letter::NeedsForce { .. }) => Kind::Conflict("needs_force"),
             Self::DeadLetter(Letter::NoWorkflow(..)) => Kind::Conflict("workflow_removed"),
             Self::DeadLetter(
                 Letter::MakesNothing(_) | Letter::StillInvalid(_) | Letter::TooLong(_) | Letter::Programs(_),
             ) => Kind::Conflict("still_invalid"),
+            Self::Submit(_) | Self::Unavailable(_) | Self::Kafka(_) | Self::Topics(_) | Self::Verify(_) => {
+                Kind::Unavailable
+            }
             // What was asked for is no value that Postgres has, a time before all times for one.
             Self::Outbox(error) | Self::DeadLetter(Letter::Outbox(error)) => match error.sql_state() {
                 Some(state) if state.code().starts_with("22") => Kind::Invalid,
@@ -75,6 +100,7 @@ impl Error {
 #[derive(Clone)]
 pub struct Operator {
     pub database: Database,
+    pub kafka: Kafka,
     /// The workflows that are configured.
     pub workflows: Vec<Arc<Workflow>>,
     /// Whose name the audit shows.

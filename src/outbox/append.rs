@@ -11,9 +11,10 @@ use std::time::Duration;
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::columns::{CursorColumns, DeadColumns, EventColumns, SpecialColumns};
+use super::columns::{CursorColumns, EventColumns, Special};
 use super::load::Load;
-use super::sql::{bytes_list, float8s, int4s, int8s, texts, uuid};
+use super::sql::{bytes_list, int4s, int8s, texts, uuid};
+use super::unique::{self, Fate, UniqueColumns};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
 use crate::event::{CursorId, Draft, ProcessId, Reason};
@@ -98,7 +99,7 @@ impl Batch {
     /// Whether it is nothing but events that are stored, to be sent now.
     fn is_plain(&self) -> bool {
         let delivery = &self.holding.workflow.delivery;
-        self.dead.is_empty() && delivery.deduplication.is_none() && delivery.delay.is_zero()
+        self.dead.is_empty() && delivery.deduplication.is_none() && !delivery.each_alone()
     }
 
     /// How long its changes are remembered, where repeats are suppressed.
@@ -129,6 +130,8 @@ pub struct Stored {
     pub suppressed: HashSet<(i64, i32)>,
     /// Offset and index of events that wait in retry for their time.
     pub scheduled: HashSet<(i64, i32)>,
+    /// How many were refused because another event has their uniqueness key.
+    pub duplicates: u64,
 }
 
 /// Stores each batch whose cursor this process still owns; fenced ones are missing from the answer.
@@ -141,8 +144,8 @@ pub async fn append(
 ) -> Result<HashMap<CursorId, Stored>, Error> {
     crate::failpoint!("ingest.commit_fails", Err(Error::TooSlow));
     let is_plain = batches.iter().all(Batch::is_plain);
-    let rows = if is_plain {
-        plain(database, process, batches, claim).await?
+    let (rows, duplicates) = if is_plain {
+        (plain(database, process, batches, claim).await?, HashMap::new())
     } else {
         all(database, process, batches, claim).await?
     };
@@ -155,7 +158,14 @@ pub async fn append(
             let (claimed, generation, day) = (row.get("claimed"), row.get("generation"), row.get("day"));
             (
                 CursorId(row.get("id")),
-                Stored { claimed, generation, day, suppressed: HashSet::new(), scheduled: HashSet::new() },
+                Stored {
+                    claimed,
+                    generation,
+                    day,
+                    suppressed: HashSet::new(),
+                    scheduled: HashSet::new(),
+                    duplicates: duplicates.get(&row.get::<_, i64>("id")).copied().unwrap_or(0),
+                },
             )
         })
         .collect();
@@ -202,51 +212,37 @@ async fn plain(
     database.query(Purpose::Append, include_str!("../../sql/ingest/append_plain.sql"), &parameters).await
 }
 
+/// Also answers how many events of each cursor were refused as duplicates.
 async fn all(
     database: &Database,
     process: ProcessId,
     batches: &[Batch],
     claim: &HashMap<CursorId, i64>,
-) -> Result<Vec<Row>, Error> {
-    let (cursors, events) = (CursorColumns::of(batches, claim), EventColumns::of(batches));
-    let (special, dead) = (SpecialColumns::of(batches), DeadColumns::of(batches));
-    let parameters = [
-        uuid(&process),
-        int8s(&cursors.ids),
-        int8s(&cursors.epochs),
-        int8s(&cursors.expected),
-        int8s(&cursors.next),
-        int8s(&cursors.delivery),
-        int4s(&cursors.events),
-        int8s(&cursors.bytes),
-        int4s(&cursors.dead),
-        texts(&cursors.filtered),
-        texts(&cursors.tombstones),
-        int8s(&events.cursors),
-        int8s(&events.offsets),
-        int4s(&events.indexes),
-        texts(&events.keys),
-        texts(&events.types),
-        texts(&events.content_types),
-        texts(&events.traceparents),
-        int8s(&events.source_ats),
-        int8s(&events.versions),
-        bytes_list(&events.bodies),
-        int8s(&dead.cursors),
-        int8s(&dead.offsets),
-        texts(&dead.reasons),
-        texts(&dead.details),
-        int8s(&dead.versions),
-        bytes_list(&dead.values),
-        bytes_list(&dead.keys),
-        texts(&dead.headers),
-        int8s(&dead.source_ats),
-        bytes_list(&special.fingerprints),
-        float8s(&special.remembered),
-        int8s(&events.lanes),
-        float8s(&special.delays),
-    ];
-    database.query(Purpose::Append, include_str!("../../sql/ingest/append.sql"), &parameters).await
+) -> Result<(Vec<Row>, HashMap<i64, u64>), Error> {
+    let (standing, candidates) = unique::candidates(batches);
+    if candidates.is_empty() {
+        let keys = UniqueColumns::of(batches, Vec::new());
+        let columns = Special::of(batches, claim);
+        let (file, parameters) = columns.statement(&process, &keys);
+        let rows = database.query(Purpose::Append, file, &parameters).await?;
+        return Ok((rows, HashMap::new()));
+    }
+    database
+        .transaction(Purpose::Append, async |transaction| {
+            let decided = unique::take(database, transaction, Some(process), &standing, &candidates).await?;
+            let mut duplicates: HashMap<i64, u64> = HashMap::new();
+            for (event, decided) in candidates.iter().zip(&decided) {
+                if decided.as_ref().is_some_and(|decided| decided.fate == Fate::Duplicate) {
+                    *duplicates.entry(event.cursor.0).or_default() += 1;
+                }
+            }
+            let keys = UniqueColumns::of(batches, decided);
+            let columns = Special::of(batches, claim);
+            let (file, parameters) = columns.statement(&process, &keys);
+            let rows = transaction.query_typed(&database.schema.text(file), &parameters).await;
+            Ok((rows.map_err(|source| Error::statement(file, source))?, duplicates))
+        })
+        .await
 }
 
 /// What a lost reply meant for one batch.

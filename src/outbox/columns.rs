@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::append::{Batch, DeadRecord};
-use crate::event::{CursorId, Draft};
+use super::sql::{Parameter, bytes_list, float8s, int4s, int8s, texts, uuid};
+use super::unique::UniqueColumns;
+use crate::event::{CursorId, Draft, ProcessId};
 
 /// One entry for each batch.
 pub struct CursorColumns {
@@ -128,5 +130,77 @@ impl<'a> DeadColumns<'a> {
             headers: records.iter().map(|(_, d)| d.headers.as_str()).collect(),
             source_ats: records.iter().map(|(_, d)| d.source_at).collect(),
         }
+    }
+}
+
+/// The columns of the general statement.
+pub struct Special<'a> {
+    cursors: CursorColumns,
+    events: EventColumns<'a>,
+    special: SpecialColumns<'a>,
+    dead: DeadColumns<'a>,
+}
+
+impl<'a> Special<'a> {
+    pub fn of(batches: &'a [Batch], claim: &HashMap<CursorId, i64>) -> Self {
+        Self {
+            cursors: CursorColumns::of(batches, claim),
+            events: EventColumns::of(batches),
+            special: SpecialColumns::of(batches),
+            dead: DeadColumns::of(batches),
+        }
+    }
+
+    /// The statement, and what it takes.
+    pub fn statement<'b>(
+        &'b self,
+        process: &'b ProcessId,
+        keys: &'b UniqueColumns,
+    ) -> (&'static str, Vec<Parameter<'b>>) {
+        let Self { cursors, events, special, dead } = self;
+        let parameters = vec![
+            uuid(process),
+            int8s(&cursors.ids),
+            int8s(&cursors.epochs),
+            int8s(&cursors.expected),
+            int8s(&cursors.next),
+            int8s(&cursors.delivery),
+            int4s(&cursors.events),
+            int8s(&cursors.bytes),
+            int4s(&cursors.dead),
+            texts(&cursors.filtered),
+            texts(&cursors.tombstones),
+            int8s(&events.cursors),
+            int8s(&events.offsets),
+            int4s(&events.indexes),
+            texts(&events.keys),
+            texts(&events.types),
+            texts(&events.content_types),
+            texts(&events.traceparents),
+            int8s(&events.source_ats),
+            int8s(&events.versions),
+            bytes_list(&events.bodies),
+            int8s(&dead.cursors),
+            int8s(&dead.offsets),
+            texts(&dead.reasons),
+            texts(&dead.details),
+            int8s(&dead.versions),
+            bytes_list(&dead.values),
+            bytes_list(&dead.keys),
+            texts(&dead.headers),
+            int8s(&dead.source_ats),
+            bytes_list(&special.fingerprints),
+            float8s(&special.remembered),
+            int8s(&events.lanes),
+            float8s(&special.delays),
+            texts(&keys.fates),
+            int8s(&keys.waits_cursors),
+            int8s(&keys.waits_offsets),
+            int4s(&keys.waits_indexes),
+            int4s(&keys.waits_generations),
+            float8s(&keys.dues),
+            texts(&keys.said),
+        ];
+        (include_str!("../../sql/ingest/append.sql"), parameters)
     }
 }

@@ -159,10 +159,12 @@ pub async fn clear(database: &Database, (id, epoch): (CursorId, i64), process: P
 }
 
 /// A cursor as people look at it.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[schema(as = PartitionOffsets)]
 #[serde(rename_all = "camelCase")]
 pub struct Listed {
     #[serde(skip)]
+    #[schema(ignore)]
     pub id: i64,
     pub cluster: String,
     pub topic: String,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Transaction};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use postgres_openssl::MakeTlsConnector;
 use tokio_postgres::config::SslMode;
@@ -97,6 +97,28 @@ impl Database {
                 if let Some(token) = token {
                     self.cancel(token);
                 }
+                Err(Error::TooSlow)
+            }
+        }
+    }
+
+    /// Runs several statements as one transaction. A connection that did not answer in time is not used again.
+    pub async fn transaction<T>(
+        &self,
+        purpose: Purpose,
+        work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut client = self.get(purpose).await?;
+        let made = tokio::time::timeout(STATEMENT_LIMIT, async {
+            let transaction = client.transaction().await.map_err(Error::Transaction)?;
+            let done = work(&transaction).await?;
+            transaction.commit().await.map_err(Error::Transaction)?;
+            Ok(done)
+        });
+        match made.await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                drop(Object::take(client));
                 Err(Error::TooSlow)
             }
         }

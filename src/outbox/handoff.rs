@@ -28,6 +28,8 @@ pub enum News {
     HandOff(HandOff),
     /// Events wait in the outbox.
     Waiting(CursorId),
+    /// Events were stored that each have a life of their own, and may be due.
+    Due,
 }
 
 /// A delivery that this process holds, as the writer sees it.
@@ -73,6 +75,10 @@ impl Desk {
         if !self.told.swap(true, Ordering::AcqRel) {
             let _ = self.sender.send(News::Waiting(cursor));
         }
+    }
+
+    pub fn tell_due(&self) {
+        let _ = self.sender.send(News::Due);
     }
 
     pub fn has_room(&self) -> bool {

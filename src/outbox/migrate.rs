@@ -3,10 +3,10 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 9;
+pub const BINARY_VERSION: i32 = 11;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 9] = [
+const MIGRATIONS: [(i32, &str); 11] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
@@ -16,6 +16,8 @@ const MIGRATIONS: [(i32, &str); 9] = [
     (7, include_str!("../../sql/migrations/0007_blocks.sql")),
     (8, include_str!("../../sql/migrations/0008_by_block.sql")),
     (9, include_str!("../../sql/migrations/0009_operate.sql")),
+    (10, include_str!("../../sql/migrations/0010_days.sql")),
+    (11, include_str!("../../sql/migrations/0011_unique.sql")),
 ];
 
 /// How a schema and this binary fit.

@@ -33,6 +33,8 @@ pub mod seen;
 pub mod settle;
 pub mod spill;
 pub mod sql;
+pub mod submit;
+pub mod unique;
 pub mod workflow;
 pub mod writer;
 
@@ -52,6 +54,10 @@ pub enum Error {
     Pool,
     #[error("Postgres did not answer in time")]
     TooSlow,
+    #[error("the workflow lives on under another name")]
+    NoCursor,
+    #[error("a transaction failed")]
+    Transaction(#[source] tokio_postgres::Error),
     #[error("{name}")]
     Statement {
         /// The statement's own first line, which says what it does.
@@ -69,8 +75,8 @@ impl Error {
 
     pub fn sql_state(&self) -> Option<&SqlState> {
         match self {
-            Self::Connect(source) | Self::Statement { source, .. } => source.code(),
-            Self::Settings(_) | Self::Tls(_) | Self::Pool | Self::TooSlow => None,
+            Self::Connect(source) | Self::Transaction(source) | Self::Statement { source, .. } => source.code(),
+            Self::Settings(_) | Self::Tls(_) | Self::Pool | Self::TooSlow | Self::NoCursor => None,
         }
     }
 

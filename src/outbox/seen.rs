@@ -1,11 +1,12 @@
-//! Changes that were seen: the memory behind `deduplication`. Written by the append itself; here it is kept small.
+//! Changes and uniqueness keys that were seen: the memory behind `deduplication` and `unique`. Written by the append itself; here it is
+//! kept small.
 
 use std::time::Duration;
 
 use tracing::warn;
 
 use super::sql::int8;
-use super::{Database, Error, Purpose};
+use super::{Database, Error, Purpose, unique};
 use crate::observe::chain;
 
 const PRUNED_AT_ONCE: i64 = 5_000;
@@ -16,7 +17,9 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Forgets what is past its time. Runs until it is dropped.
 pub async fn prune_forever(database: Database) {
     loop {
-        let pause = match prune(&database).await {
+        let pruned =
+            async { Ok::<_, Error>(prune(&database).await?.max(unique::prune(&database, PRUNED_AT_ONCE).await?)) };
+        let pause = match pruned.await {
             Ok(forgotten) if forgotten == PRUNED_AT_ONCE as usize => BREATH,
             Ok(_) => PRUNE_EVERY,
             Err(error) => {

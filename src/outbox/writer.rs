@@ -15,7 +15,7 @@ use tracing::{error, warn};
 use super::append::{self, Batch, Holding, Resolved, Stored};
 use super::handoff::{Desks, HandOff};
 use super::{Database, Error, delivery};
-use crate::event::{CursorId, Draft, Event, Filed, ProcessId};
+use crate::event::{CursorId, Draft, Event, Filed, ProcessId, Reason};
 use crate::observe::Metrics;
 
 const MOST_EVENTS: usize = 1_000;
@@ -138,7 +138,12 @@ impl Writer {
         if !stored.scheduled.is_empty() {
             batch.drafts.retain(|draft| !stored.scheduled.contains(&(draft.offset, draft.index)));
         }
+        let metrics = self.metrics.of(&batch.holding.workflow.id);
+        metrics.dead_lettered(Reason::Duplicate).inc_by(stored.duplicates);
         let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
+        if batch.holding.workflow.delivery.unique.is_some() {
+            desk.tell_due();
+        }
         let claimed_under = claims.get(&batch.holding.cursor).filter(|_| stored.claimed);
         match claimed_under {
             Some(epoch) => {

@@ -81,6 +81,7 @@ impl Dispatcher {
                     }
                 }
             }
+            News::Due => self.next_retry_at = Instant::now(),
             News::Waiting(cursor) => {
                 if let Some(window) = self.windows.get_mut(&cursor) {
                     window.told.store(false, Ordering::Release);
@@ -132,6 +133,10 @@ impl Dispatcher {
             }
             Right::Retry { .. } => {
                 self.retries.remove(&committed.place);
+                if self.workflow.delivery.unique.is_some() {
+                    // Another may have waited for this one.
+                    self.next_retry_at = Instant::now();
+                }
                 if let Some(lane) = committed.lane.filter(|_| keeps_order) {
                     self.lanes_to_open.insert((committed.place.cursor, lane));
                 }

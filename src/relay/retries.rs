@@ -13,6 +13,7 @@ use crate::observe::chain;
 use crate::outbox::attempt::Right;
 use crate::outbox::claim::{self, PutAway, Retry};
 use crate::outbox::failure::Next;
+use crate::outbox::unique;
 use crate::send::lookup::Known;
 use crate::send::{backoff, verdict};
 
@@ -50,6 +51,9 @@ impl Dispatcher {
             let lease = workflow.delivery.lease;
             let policy = workflow.delivery.in_doubt;
             let blocks = workflow.delivery.ordering == Some(OnKeyFailure::Block);
+            if let Err(error) = unique::release(&shared.database, &workflow.id).await {
+                warn!(workflow = %workflow.id, error = %chain(&error), "letting events go that waited for another failed");
+            }
             let put_away =
                 claim::put_away(&shared.database, &workflow.id, policy, blocks).await.unwrap_or_else(|error| {
                     warn!(workflow = %workflow.id, error = %chain(&error), "putting away what is in doubt failed");
@@ -89,8 +93,8 @@ impl Dispatcher {
         }
         let delivery = &self.workflow.delivery;
         let kept_for_firsts = match delivery.in_doubt.claims_only_what_starts() {
-            // Where every event waits for its time, none of them has a first attempt of its own.
-            _ if !firsts_wait && !delivery.delay.is_zero() => 0,
+            // Where every event waits for its time, or may be replaced, none of them has a first attempt of its own.
+            _ if !firsts_wait && delivery.each_alone() => 0,
             // What is claimed must start.
             true if firsts_wait => slots.kept().max(self.queued()),
             // Kept also while none waits: a retry may take as long as the endpoint's patience lasts.
@@ -101,7 +105,7 @@ impl Dispatcher {
 
     /// New events of a workflow with a delay are due at times of their own.
     fn longest_sleep(&self) -> Duration {
-        if self.workflow.delivery.delay.is_zero() { LOOK_FOR_RETRIES } else { POLL }
+        if self.workflow.delivery.each_alone() { POLL } else { LOOK_FOR_RETRIES }
     }
 
     /// Finds out whether Postgres answers again, without keeping a slot for it.

@@ -73,6 +73,18 @@ fn cloudevent(parts: &Parts<'_>) -> Vec<u8> {
     out
 }
 
+/// An output as JSON, as the keyed envelope has it.
+pub fn json(output: &Output) -> std::borrow::Cow<'_, str> {
+    match output {
+        Output::Json(text) => text.into(),
+        Output::Text(_) | Output::Bytes(_) => {
+            let mut out = Vec::new();
+            data(&mut out, output);
+            String::from_utf8(out).expect("JSON is UTF-8").into()
+        }
+    }
+}
+
 fn size(output: &Output) -> usize {
     match output {
         Output::Json(text) | Output::Text(text) => text.len(),

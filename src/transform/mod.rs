@@ -7,6 +7,7 @@
 //! Pure: no clock, no I/O. The same record and configuration always give the same bytes, which is what lets a record be
 //! read again after a crash or a failover.
 
+pub mod canonical;
 pub mod debezium;
 pub mod decode;
 mod envelope;
@@ -15,16 +16,19 @@ mod jq_check;
 pub mod key;
 pub mod key_format;
 mod native;
+mod rejection;
+pub mod unique;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::config::{Encoding, EventType, Format, Tombstones, Workflow};
-use crate::event::{Draft, Lane, Record};
+use crate::config::{Delivery, Encoding, EventType, Format, Tombstones, Workflow};
+use crate::event::{ContentType, Draft, Lane, Record};
 use debezium::Change;
 use decode::{Decoded, Output};
 use jq::Program;
+pub use rejection::Rejection;
 
 /// What became of one record.
 #[derive(Debug)]
@@ -33,41 +37,6 @@ pub enum Disposition {
     Filtered,
     Tombstone,
     Rejected(Rejection),
-}
-
-/// Why a record makes no event although it should.
-#[derive(Debug, thiserror::Error)]
-pub enum Rejection {
-    #[error("the record has {bytes} bytes, more than maxBytes ({most})")]
-    TooLarge { bytes: usize, most: usize },
-    #[error("the value is not valid JSON: {source}")]
-    NotJson {
-        #[source]
-        source: serde_json::Error,
-    },
-    #[error("the value is nested deeper than {most} levels")]
-    TooDeep { most: usize },
-    #[error("the value is not UTF-8: {source}")]
-    NotUtf8 {
-        #[source]
-        source: std::str::Utf8Error,
-    },
-    #[error("not a Debezium change: {missing}")]
-    NotAChange { missing: &'static str },
-    #[error("{program} failed: {message}")]
-    Program { program: &'static str, message: String },
-    #[error("the transform made more than {most} events of one record")]
-    TooManyOutputs { most: usize },
-    #[error("the transform made more than {most} bytes of one record")]
-    OutputTooLarge { most: usize },
-    #[error("the transform's output cannot be written as JSON")]
-    OutputNotJson,
-    #[error("eventType gave text with a NUL character")]
-    EventTypeHasNul,
-    #[error("eventType gave {what}, not text")]
-    EventTypeNotText { what: &'static str },
-    #[error("the process died {times} times while reading this record")]
-    Deadly { times: i32 },
 }
 
 /// Where records of one partition come from, for keys, `$record` and CloudEvents.
@@ -208,6 +177,7 @@ impl Transformer {
                 traceparent: traceparent.clone(),
                 record_at,
                 lane,
+                unique: self.unique_key(&event_type, output, record)?,
                 fingerprint: changes.as_ref().map(|changes| changes.fingerprint(index)),
                 body: Bytes::from(body),
             });
@@ -244,6 +214,20 @@ impl Transformer {
         Ok(key.filter(|text| text != "null").map(|text| Lane::of(text.as_bytes())))
     }
 
+    /// The key under which another event is the same, where a workflow asks for that.
+    fn unique_key(
+        &self,
+        event_type: &str,
+        output: &Output,
+        record: &Record,
+    ) -> Result<Option<crate::event::Fingerprint>, Rejection> {
+        let Some(policy) = &self.workflow.delivery.unique else { return Ok(None) };
+        let args = envelope::json(output);
+        let meta = unique::Meta::Headers(&record.headers);
+        let event = unique::Dimensions { event_type, queue: &self.workflow.id, args: &args, meta };
+        Ok(Some(unique::fingerprint(policy, &event)?))
+    }
+
     fn event_type(
         &self,
         decoded: &Decoded<'_>,
@@ -260,6 +244,17 @@ impl Transformer {
             (EventType::Topic | EventType::Jq(_), _) => Ok(origin.topic.to_string()),
         }
     }
+}
+
+/// The body of an event that came with its data, and not as a record.
+pub fn enveloped(delivery: &Delivery, key: &str, event_type: &str, at: i64, data: &str) -> (ContentType, Vec<u8>) {
+    let [cluster, topic] = ["oncebox", "http"].map(Arc::from);
+    let origin = Origin { cluster, topic_id: Arc::clone(&topic), topic, partition: 0 };
+    let output = Output::Json(data.to_owned());
+    envelope::wrap(
+        delivery,
+        &envelope::Parts { key, event_type, source_at: Some(at), origin: &origin, output: &output },
+    )
 }
 
 /// Nanoseconds for milliseconds, say, are none: no calendar has them, nor has Postgres.

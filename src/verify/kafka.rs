@@ -9,7 +9,7 @@ use rdkafka::{Message, Offset, TopicPartitionList};
 use super::Error;
 use super::offsets::Offsets;
 use super::outbox::Cursor;
-use crate::config::Config;
+use crate::config::Kafka;
 use crate::ingest::{native, settings};
 
 const ASK: Duration = Duration::from_secs(10);
@@ -26,10 +26,10 @@ pub struct There {
     pub gone: Offsets,
 }
 
-pub async fn records(config: &Config, cursor: &Cursor, asked: &Offsets) -> Result<There, Error> {
-    let mut client = settings::client(&config.kafka);
+pub async fn records(kafka: &Kafka, cursor: &Cursor, asked: &Offsets) -> Result<There, Error> {
+    let mut client = settings::client(kafka);
     client
-        .set("group.id", format!("{}.verify", config.kafka.group_prefix))
+        .set("group.id", format!("{}.verify", kafka.group_prefix))
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
         .set("isolation.level", "read_committed")

@@ -12,9 +12,10 @@ mod kafka;
 pub mod offsets;
 mod outbox;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::config::{Config, Workflow};
+use crate::config::{Kafka, Workflow};
 use crate::event::{CursorId, Place};
 use crate::outbox::Database;
 use offsets::Offsets;
@@ -32,7 +33,8 @@ pub enum Error {
 }
 
 /// What became of the records of one partition.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = VerifiedPartition)]
 #[serde(rename_all = "camelCase")]
 pub struct Partition {
     pub topic: String,
@@ -46,7 +48,7 @@ pub struct Partition {
 }
 
 /// Events and records by what became of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
     /// Events.
@@ -71,7 +73,7 @@ pub struct Counts {
 }
 
 /// Something that is not as it must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
     pub kind: Kind,
@@ -85,7 +87,8 @@ pub struct Gap {
     pub message: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = GapKind)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
     /// A record in Kafka that was passed over.
@@ -104,7 +107,7 @@ pub enum Kind {
 
 /// Looks at every partition; `tell` hears how far it is.
 pub async fn verify(
-    config: &Config,
+    kafka: &Kafka,
     database: &Database,
     workflow: &Workflow,
     mut tell: impl FnMut(&str),
@@ -128,7 +131,7 @@ pub async fn verify(
         if unread.count() + nothing.count() > 0 {
             tell(&format!("{name}: looking for {} records in Kafka", unread.count() + nothing.count()));
             let asked = unread.with(&nothing);
-            let there = kafka::records(config, &cursor, &asked).await?;
+            let there = kafka::records(kafka, &cursor, &asked).await?;
             found.counts.unknown = there.gone.count();
             found.counts.absent = asked.without(&there.gone).without(&there.found).count();
             let name = |kind, offsets: &Offsets, message: &str| {

@@ -28,6 +28,7 @@ mod limits;
 mod logs;
 mod loss;
 mod metrics;
+mod open_job_spec;
 mod order;
 mod postgres;
 mod preview;

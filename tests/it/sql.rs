@@ -60,7 +60,7 @@ fn sent_at(source: &str, at: usize) -> usize {
 /// What the list of parameters after `at` names, in order. `&parameters` stands for the last list before it.
 fn parameter_types(source: &str, at: usize) -> Vec<Type> {
     let after = &source[at..];
-    let named = after.find("&parameters").unwrap_or(usize::MAX);
+    let named = ["&parameters", ", parameters)"].iter().filter_map(|one| after.find(one)).min().unwrap_or(usize::MAX);
     let inline = after.find("&[").unwrap_or(usize::MAX);
     let list = if named < inline {
         let begin = source[..at].rfind("let parameters =").expect("a list of parameters before its use");
@@ -83,6 +83,7 @@ fn sent() -> BTreeMap<String, Vec<Vec<Type>>> {
     let mut found: BTreeMap<String, Vec<Vec<Type>>> = BTreeMap::new();
     for path in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "rs") {
         let source = std::fs::read_to_string(&path).expect("a source file");
+        let source = source.replace("include_str!(\"../../../sql/", "include_str!(\"../../sql/");
         let include = "include_str!(\"../../sql/";
         for (at, _) in source.match_indices(include) {
             let name = source[at + include.len()..].split('"').next().expect("a file's name");

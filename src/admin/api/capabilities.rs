@@ -16,6 +16,15 @@ pub struct Capabilities {
     pub ordering: Vec<String>,
     /// Changes that the source repeats are suppressed.
     pub deduplication: bool,
+    pub uniqueness: Uniqueness,
+}
+
+/// How surely two events with one uniqueness key are told apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Uniqueness {
+    /// strong: of two at the same time exactly one succeeds.
+    pub strength: String,
+    pub mechanism: String,
 }
 
 /// What this build offers.
@@ -27,5 +36,9 @@ pub async fn show() -> Json<Capabilities> {
         guarantees: Guarantee::ALL.map(|guarantee| guarantee.as_str().to_owned()).to_vec(),
         ordering: vec!["none".to_owned(), "key".to_owned()],
         deduplication: true,
+        uniqueness: Uniqueness {
+            strength: "strong".to_owned(),
+            mechanism: "a row for each key, locked in the transaction that stores the event".to_owned(),
+        },
     })
 }

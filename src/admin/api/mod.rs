@@ -5,7 +5,9 @@
 mod capabilities;
 pub mod dead_letters;
 mod events;
+mod offsets;
 pub mod replays;
+mod submit;
 mod workflows;
 
 use std::sync::Arc;
@@ -23,9 +25,10 @@ use super::Desk;
 use super::answer::Refusal;
 use super::guard::Who;
 use super::live::History;
-use crate::config::Workflow;
+use crate::config::{Kafka, Workflow};
 use crate::operate::Operator;
 use crate::outbox::Database;
+use crate::outbox::submit::Submissions;
 
 /// Bodies are filters and words, never events.
 const BODY_BYTES: usize = 64 << 10;
@@ -37,14 +40,22 @@ pub struct Api {
     /// Connections of its own: a slow question holds up no delivery and no heartbeat.
     pub database: Database,
     pub workflows: watch::Receiver<Vec<Arc<Workflow>>>,
+    pub kafka: Kafka,
     pub history: Arc<History>,
+    /// The way for events that callers give.
+    pub submissions: Submissions,
 }
 
 impl Desk {
     /// Somebody who asks, with what their wishes need.
     fn operator(&self, who: &Who) -> Result<Operator, Refusal> {
         let api = self.api()?;
-        Ok(Operator { database: api.database.clone(), workflows: api.workflows.borrow().clone(), who: who.0.clone() })
+        Ok(Operator {
+            database: api.database.clone(),
+            kafka: api.kafka.clone(),
+            workflows: api.workflows.borrow().clone(),
+            who: who.0.clone(),
+        })
     }
 }
 
@@ -97,6 +108,8 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(workflows::resume))
         .routes(routes!(workflows::drain))
         .routes(routes!(workflows::park))
+        .routes(routes!(offsets::show, offsets::set))
+        .routes(routes!(offsets::verify))
         .routes(routes!(events::list))
         .routes(routes!(events::show))
         .routes(routes!(events::resolve))
@@ -111,6 +124,7 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(replays::cancel))
         .routes(routes!(capabilities::show))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .merge(OpenApiRouter::new().routes(routes!(submit::submit)).layer(DefaultBodyLimit::max(submit::LONGEST_BODY)))
         .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = description.components.get_or_insert_default();

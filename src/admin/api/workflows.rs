@@ -85,7 +85,7 @@ pub async fn park(
 }
 
 /// An operator who asks about a workflow. What cannot be an id is none.
-fn known(desk: &Desk, who: &Who, id: &str) -> Result<Operator, Refusal> {
+pub(super) fn known(desk: &Desk, who: &Who, id: &str) -> Result<Operator, Refusal> {
     let operator = desk.operator(who)?;
     if id.contains('\0') {
         return Err(operator.no_workflow(&id.replace('\0', "")).into());

@@ -28,6 +28,7 @@ fn draft(offset: i64, index: i32) -> Draft {
         traceparent: None,
         record_at: None,
         lane: None,
+        unique: None,
         fingerprint: None,
         body: Bytes::new(),
     }

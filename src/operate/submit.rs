@@ -1,0 +1,211 @@
+//! Enters: an event that a caller gives over HTTP. Leaves: the event, durable, or why not.
+//!
+//! From here on it is an event like any other: same envelope, same deliveries, same dead letters.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::{Error, Operator};
+use crate::config::raw_delivery::RawUnique;
+use crate::config::{EventType, UniquePolicy, Workflow};
+use crate::dead_letter::Payload;
+use crate::event::{Fingerprint, Place};
+use crate::outbox::submit::{Submission, Submissions, Submitted};
+use crate::transform::canonical::Canonical;
+use crate::transform::unique::{Dimensions, Meta, fingerprint};
+use crate::transform::{decode, enveloped};
+
+/// Keys that callers give are printed in headers and logs.
+const LONGEST_KEY: usize = 200;
+const LONGEST_TYPE: usize = 200;
+
+/// An event for callers without Kafka.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEvent<'a> {
+    /// What happened. The workflow's own `eventType` where that is a text and this is left out.
+    #[serde(default, rename = "type")]
+    pub event_type: Option<String>,
+    /// What is delivered, byte for byte.
+    #[serde(borrow)]
+    #[schema(value_type = serde_json::Value)]
+    pub data: &'a RawValue,
+    /// What stands beside it, for uniqueness.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub meta: Option<&'a RawValue>,
+    /// A key of the caller's own: sent again with the same body it makes no second event.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Not before this time.
+    #[serde(default)]
+    pub scheduled_at: Option<String>,
+    /// The Open Job Spec UniquePolicy, instead of the workflow's.
+    #[serde(default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub unique: Option<RawUnique>,
+}
+
+/// An event that was taken, or the one that it repeats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Accepted {
+    pub id: String,
+    pub workflow: String,
+    /// scheduled, available, active, retryable, pending, completed, cancelled or discarded; null when it is past its retention.
+    pub state: Option<String>,
+    pub key: Option<String>,
+    pub event_type: Option<String>,
+    pub created_at: Option<Timestamp>,
+    pub due: Option<Timestamp>,
+    /// Whether nothing was stored, because the same was there already.
+    pub deduplicated: bool,
+}
+
+impl Operator {
+    /// Stores an event and answers once it is durable.
+    pub async fn submit(&self, way: &Submissions, id: &str, request: &[u8]) -> Result<Accepted, Error> {
+        let flow = self.configured(id).ok_or_else(|| self.no_workflow(id))?;
+        let submission = prepared(flow, request)?;
+        let (place, deduplicated) = match way.submit(submission).await.map_err(Error::Submit)? {
+            Submitted::Stored(place) => (place, false),
+            Submitted::Deduplicated(place) => (place, true),
+            Submitted::Duplicate { place, state } => {
+                let message = format!("event {place}, which is {state}, has the same uniqueness key");
+                return Err(Error::Met { code: "duplicate", message, place, state: Some(state) });
+            }
+            Submitted::KeyReused(place) => {
+                let message = format!("event {place} has this key, and another body");
+                return Err(Error::Met { code: "key_reused", message, place, state: None });
+            }
+        };
+        self.accepted(id, place, deduplicated).await
+    }
+
+    async fn accepted(&self, workflow: &str, place: Place, deduplicated: bool) -> Result<Accepted, Error> {
+        let found = match self.event(place, Payload::Hidden).await {
+            Ok(event) => Some(event),
+            // It was delivered so long ago that nothing but its key is remembered.
+            Err(Error::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Accepted {
+            id: place.to_string(),
+            workflow: workflow.to_owned(),
+            state: found.as_ref().map(|event| event.state.clone()),
+            key: found.as_ref().and_then(|event| event.key.clone()),
+            event_type: found.as_ref().and_then(|event| event.event_type.clone()),
+            created_at: found.as_ref().and_then(|event| event.created_at),
+            due: found.as_ref().and_then(|event| event.due),
+            deduplicated,
+        })
+    }
+}
+
+fn prepared(flow: &Workflow, request: &[u8]) -> Result<Submission, Error> {
+    if decode::deeper_than(request, decode::DEEPEST) {
+        return Err(Error::Invalid(format!("nested deeper than {} levels", decode::DEEPEST)));
+    }
+    let event: NewEvent<'_> = serde_json::from_slice(request).map_err(|error| Error::Invalid(error.to_string()))?;
+    let most = flow.source.max_bytes;
+    if event.data.get().len() > most {
+        return Err(Error::TooLarge(format!(
+            "the data has {} bytes, more than maxBytes ({most})",
+            event.data.get().len()
+        )));
+    }
+    if flow.delivery.ordering_key.is_some() {
+        return Err(Error::Invalid("a workflow with an `orderingKey` takes events from Kafka only".to_owned()));
+    }
+    let event_type = event_type(flow, event.event_type.as_deref())?;
+    let key = match &event.key {
+        Some(key) => checked_key(key)?.to_owned(),
+        None => format!("{}-{}", flow.id, URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>())),
+    };
+    let due = event.scheduled_at.as_deref().map(|text| {
+        text.parse::<Timestamp>().map_err(|_| Error::Invalid(format!("scheduled_at `{text}` is not an RFC 3339 time")))
+    });
+    let meta = event.meta.map_or("{}", RawValue::get);
+    if !meta.starts_with('{') {
+        return Err(Error::Invalid("meta is not an object".to_owned()));
+    }
+    let now = Timestamp::now().as_millisecond();
+    let (content_type, body) = enveloped(&flow.delivery, &key, &event_type, now, event.data.get());
+    Ok(Submission {
+        workflow: flow.id.clone(),
+        version: flow.version,
+        content_type: content_type.as_str(),
+        body,
+        source_at: now,
+        due: due.transpose()?,
+        lane: None,
+        own: event.key.as_ref().map(|key| (Sha256::digest(format!("http key {key}")).into(), digest(request))),
+        unique: unique(flow, &event, &event_type, meta)?,
+        kept: flow.retention,
+        key,
+        event_type,
+    })
+}
+
+fn event_type(flow: &Workflow, given: Option<&str>) -> Result<String, Error> {
+    match (given, &flow.event_type) {
+        (Some(text), _) if text.is_empty() || text.len() > LONGEST_TYPE || text.chars().any(char::is_control) => {
+            Err(Error::Invalid(format!("type: 1 to {LONGEST_TYPE} bytes without control characters")))
+        }
+        (Some(text), _) => Ok(text.to_owned()),
+        (None, EventType::Text(text)) => Ok(text.clone()),
+        (None, EventType::Topic | EventType::Jq(_)) => Err(Error::Invalid("type is missing".to_owned())),
+    }
+}
+
+fn checked_key(key: &str) -> Result<&str, Error> {
+    let fits = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
+    if key.is_empty() || key.len() > LONGEST_KEY || !key.bytes().all(fits) {
+        let allowed = format!("1 to {LONGEST_KEY} printable ASCII characters without quotes and backslashes");
+        return Err(Error::Invalid(format!("key: {allowed}")));
+    }
+    Ok(key)
+}
+
+fn unique(
+    flow: &Workflow,
+    event: &NewEvent<'_>,
+    event_type: &str,
+    meta: &str,
+) -> Result<Option<(UniquePolicy, Fingerprint)>, Error> {
+    let policy = match &event.unique {
+        Some(raw) => UniquePolicy::check(raw).map(Some).map_err(|wrong| {
+            let each =
+                wrong.into_iter().map(|(key, trouble, allowed)| format!("unique.{key}: {trouble}; allowed: {allowed}"));
+            Error::Invalid(each.collect::<Vec<String>>().join("\n"))
+        })?,
+        None => flow.delivery.unique.clone(),
+    };
+    let Some(policy) = policy else { return Ok(None) };
+    let dimensions = Dimensions { event_type, queue: &flow.id, args: event.data.get(), meta: Meta::Json(meta) };
+    let found = fingerprint(&policy, &dimensions).map_err(|error| Error::Invalid(error.to_string()))?;
+    tracing::debug!(workflow = %flow.id, key = %hex(&found), "uniqueness key");
+    Ok(Some((policy, found)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Of the request as a value: a caller that sends it again may write it otherwise.
+fn digest(request: &[u8]) -> Fingerprint {
+    let canonical = std::str::from_utf8(request).ok().and_then(|text| Canonical::of(text).ok());
+    match canonical {
+        Some(value) => {
+            let mut bytes = Vec::with_capacity(request.len());
+            value.write(&mut bytes);
+            Sha256::digest(bytes).into()
+        }
+        None => Sha256::digest(request).into(),
+    }
+}
