@@ -27,6 +27,11 @@ allowed as (
     union all
     select held.cursor from held join delivery on true cross join durable where $9
 ),
+-- What was to be cancelled is cancelled, whatever was answered.
+withdrawn as materialized (
+    select exists (select 1 from oncebox.cancel as x
+                    where x.cursor = $1 and x.record_offset = $2 and x.event_index = $3 and x.generation = $4) as is_so
+),
 ending as materialized (
     select allowed.cursor
       from allowed
@@ -35,10 +40,12 @@ ending as materialized (
             where o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation = $4 and o.day = $5)
 ),
 ended as materialized (
-    select f.cursor
+    select f.cursor, withdrawn.is_so
       from ending as e
-     cross join lateral oncebox.finish(array[e.cursor], array[$2::bigint], array[$3::integer], array[$4::integer],
-                                       array[$5::date], 'discarded', array[$7::integer], array[null::integer]) as f
+     cross join withdrawn
+     cross join lateral oncebox.finish(array[e.cursor], array[$2::bigint], array[$3::integer], array[$4::integer], array[$5::date],
+                                       case when withdrawn.is_so then 'cancelled' else 'discarded' end, array[$7::integer],
+                                       array[null::integer]) as f
 ),
 cleared as (
     delete from oncebox.retry as r
@@ -68,11 +75,12 @@ written as (
       join oncebox.cursor as c on c.id = $1
       join oncebox.outbox as o
         on o.cursor = $1 and o.record_offset = $2 and o.event_index = $3 and o.generation = $4 and o.day = $5
+     where not ended.is_so
 ),
 counted as (
     update oncebox.delivery as d
-       set discarded = d.discarded + 1, settled_bytes = d.settled_bytes + $11
+       set discarded = d.discarded + (not ended.is_so)::integer, cancelled = d.cancelled + ended.is_so::integer, settled_bytes = d.settled_bytes + $11
       from ended
      where d.cursor = ended.cursor
 )
-select (select count(*) from allowed) > 0 as allowed, (select count(*) from ended) > 0 as parked;
+select (select count(*) from allowed) > 0 as allowed, (select count(*) from ended where not is_so) > 0 as parked;

@@ -16,10 +16,15 @@ with active as materialized (
               and e.generation = o.generation and e.day = o.day and oncebox.has(e.bits, o.record_offset))
      limit 1
 ),
+-- Nor while another event has its uniqueness key.
+rival as materialized (
+    select r.cursor, r.record_offset, r.event_index, r.generation from oncebox.rival_of($1, $2, $3, $4) as r
+),
 taken as (
     delete from oncebox.dead_letter as d
      where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4
        and not exists (select 1 from active)
+       and not exists (select 1 from rival)
  returning d.cursor, d.record_offset, d.event_index, d.generation as old_generation, d.day as old_day,
            d.generation + 1 as generation, d.workflow, d.fence, d.lane, oncebox.today() as day
 ),
@@ -55,6 +60,17 @@ queued as (
      cross join taken
       join oncebox.delivery as d on d.cursor = taken.cursor
 ),
+keyed as (
+    insert into oncebox.unique_event
+           (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, expires_at)
+    select u.workflow, u.fingerprint, made.cursor, made.record_offset, made.event_index, made.generation, clock_timestamp(),
+           u.expires_at + (clock_timestamp() - u.created_at)
+      from made
+      join taken on taken.cursor = made.cursor
+      join oncebox.unique_event as u
+        on u.cursor = taken.cursor and u.record_offset = taken.record_offset and u.event_index = taken.event_index
+       and u.generation = taken.old_generation
+),
 counted as (
     update oncebox.cursor as c
        set appended = c.appended + sums.events, appended_bytes = c.appended_bytes + sums.bytes
@@ -74,6 +90,9 @@ audited as (
       from taken
 )
 select (select count(*) from taken) as taken, (select count(*) from made) as made,
-       (select active.generation from active) as active,
+       coalesce((select rival.cursor from rival), case when exists (select 1 from active) then $1 end) as active_cursor,
+       coalesce((select rival.record_offset from rival), $2) as active_offset,
+       coalesce((select rival.event_index from rival), $3) as active_index,
+       coalesce((select rival.generation from rival), (select active.generation from active)) as active_generation,
        exists (select 1 from oncebox.dead_letter as d
                 where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4) as is_there;

@@ -20,6 +20,8 @@ create table oncebox.unique_event (
     event_index integer not null,
     generation integer not null,
     created_at timestamptz not null,
+    -- False for one that was refused: known for its replay, and in nobody's way.
+    stored boolean not null default true,
     -- Forgotten after this, once the event has ended.
     expires_at timestamptz not null,
     primary key (workflow, fingerprint, cursor, record_offset, event_index, generation)
@@ -155,7 +157,7 @@ begin
              cross join lateral (
                    select oncebox.state_of(e.cursor, e.record_offset, e.event_index, e.generation,
                                            e.xmin = pg_current_xact_id()::xid) as state) as s
-             where e.workflow = workflows[i] and e.fingerprint = fingerprints[i]
+             where e.workflow = workflows[i] and e.fingerprint = fingerprints[i] and e.stored
                and (e.cursor, e.record_offset, e.event_index, e.generation)
                    <> (event_cursors[i], offsets[i], indexes[i], own_generation)
                and (periods[i] is null
@@ -198,10 +200,12 @@ begin
                 others[i] := to_jsonb(one);
             end if;
         end loop;
-        if fates[i] in ('stored', 'waits') then
+        -- What is refused over HTTP leaves nothing.
+        if fates[i] in ('stored', 'waits') or (fates[i] = 'duplicate' and process is not null) then
             insert into oncebox.unique_event as e
-                   (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, expires_at)
+                   (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, stored, expires_at)
             values (workflows[i], fingerprints[i], event_cursors[i], offsets[i], indexes[i], own_generation, clock_timestamp(),
+                    fates[i] <> 'duplicate',
                     greatest(clock_timestamp() + make_interval(secs => kept[i]),
                              timezone('utc', timezone('utc', clock_timestamp()) + coalesce(periods[i], 'PT0S')::interval)))
                 on conflict on constraint unique_event_pkey do nothing;
@@ -214,7 +218,32 @@ begin
 end
 $$;
 
--- Lets events go that waited for another of their key: see sql/relay/release_unique.sql.
+-- An event that is not over and has the same uniqueness key as a dead letter. Locks the key until the transaction ends, and looks after that.
+create function oncebox.rival_of(at_cursor bigint, at_offset bigint, at_index integer, at_generation integer)
+returns table (cursor bigint, record_offset bigint, event_index integer, generation integer)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    perform 1
+       from oncebox.unique_key as k
+      where (k.workflow, k.fingerprint) in (
+            select e.workflow, e.fingerprint from oncebox.unique_event as e
+             where e.cursor = at_cursor and e.record_offset = at_offset and e.event_index = at_index and e.generation = at_generation)
+      order by k.workflow, k.fingerprint
+        for update;
+    return query
+    select r.cursor, r.record_offset, r.event_index, r.generation
+      from oncebox.unique_event as mine
+      join oncebox.unique_event as e on e.workflow = mine.workflow and e.fingerprint = mine.fingerprint and e.stored
+      join oncebox.retry as r
+        on r.cursor = e.cursor and r.record_offset = e.record_offset and r.event_index = e.event_index and r.generation = e.generation
+     where mine.cursor = at_cursor and mine.record_offset = at_offset and mine.event_index = at_index
+       and mine.generation = at_generation
+     limit 1;
+end
+$$;
+
+-- Lets events go that waited for another of their key: see sql/relay/sweep.sql.
 create function oncebox.release_unique(of_workflow text) returns bigint
 language plpgsql as $$
 declare
@@ -258,6 +287,216 @@ begin
         end if;
     end loop;
     return released;
+end
+$$;
+
+-- Events that are not to be sent any more: those that an operator has cancelled before their first attempt, until the claimed range has
+-- passed them, and those that were claimed, until they end.
+create table oncebox.cancel (
+    cursor bigint not null,
+    record_offset bigint not null,
+    event_index integer not null,
+    generation integer not null,
+    workflow text not null,
+    who text not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (cursor, record_offset, event_index, generation)
+);
+
+create index cancel_workflow on oncebox.cancel (workflow);
+
+-- Grows with every event that is cancelled before it was claimed: a claim that looked before does not move the range.
+alter table oncebox.cursor add column cancels bigint not null default 0;
+
+-- Cancels an event: see sql/operate/cancel.sql.
+create function oncebox.cancel_event(
+    at_cursor bigint, at_offset bigint, at_index integer, at_generation integer, by_whom text
+) returns text
+language plpgsql as $$
+declare
+    standing record;
+    over text;
+    kept record;
+begin
+    select c.claimed_to, c.workflow, c.direct into standing from oncebox.cursor as c where c.id = at_cursor for update;
+    if not found then
+        return 'unknown';
+    end if;
+    perform 1 from oncebox.delivery as d where d.cursor = at_cursor for update;
+    select coalesce(m.state, 'completed') into over
+      from oncebox.ended as e
+      left join oncebox.remark as m
+        on m.cursor = e.cursor and m.record_offset = at_offset and m.event_index = e.event_index and m.generation = e.generation
+       and m.day = e.day
+     where e.cursor = at_cursor and e.block = at_offset >> 6 and e.event_index = at_index and e.generation = at_generation
+       and oncebox.has(e.bits, at_offset)
+     limit 1;
+    if over is not null then
+        return over;
+    end if;
+    if oncebox.cancel_waiting(at_cursor, at_offset, at_index, at_generation) then
+        insert into oncebox.audit (who, action, workflow, detail)
+        values (by_whom, 'event cancelled', standing.workflow, at_cursor::text || '-' || at_offset::text || '-' || at_index::text);
+        return 'cancelled';
+    end if;
+    select o.day, octet_length(o.body) as bytes, o.delayed into kept
+      from oncebox.outbox as o
+     where o.cursor = at_cursor and o.record_offset = at_offset and o.event_index = at_index and o.generation = at_generation
+     limit 1;
+    if not found then
+        return 'unknown';
+    end if;
+    insert into oncebox.cancel as x (cursor, record_offset, event_index, generation, workflow, who)
+    values (at_cursor, at_offset, at_index, at_generation, standing.workflow, by_whom)
+        on conflict on constraint cancel_pkey do nothing;
+    if at_offset < standing.claimed_to or kept.delayed or standing.direct then
+        insert into oncebox.audit (who, action, workflow, detail)
+        values (by_whom, 'cancel requested', standing.workflow, at_cursor::text || '-' || at_offset::text || '-' || at_index::text);
+        return 'requested';
+    end if;
+    perform 1 from oncebox.finish(array[at_cursor], array[at_offset], array[at_index], array[at_generation], array[kept.day], 'cancelled',
+                                  array[0], array[null::integer]);
+    update oncebox.delivery as d
+       set cancelled = d.cancelled + 1, settled_bytes = d.settled_bytes + kept.bytes
+     where d.cursor = at_cursor;
+    update oncebox.cursor as c set cancels = c.cancels + 1 where c.id = at_cursor;
+    insert into oncebox.audit (who, action, workflow, detail)
+    values (by_whom, 'event cancelled', standing.workflow, at_cursor::text || '-' || at_offset::text || '-' || at_index::text);
+    return 'cancelled';
+end
+$$;
+
+-- Ends what was to be cancelled and is not being sent any more, and forgets what has ended: see sql/relay/sweep.sql.
+create function oncebox.end_cancelled(of_workflow text) returns table (cursor bigint, record_offset bigint, event_index integer, generation integer)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    one record;
+begin
+    if not exists (select 1 from oncebox.cancel as x where x.workflow = of_workflow) then
+        return;
+    end if;
+    perform 1
+       from oncebox.delivery as d
+      where d.cursor in (select x.cursor from oncebox.cancel as x where x.workflow = of_workflow)
+      order by d.cursor
+        for update;
+    for one in select x.cursor, x.record_offset, x.event_index, x.generation from oncebox.cancel as x where x.workflow = of_workflow loop
+        update oncebox.retry as r
+           set state = 'retryable', leased_by = null, lease_until = null
+         where r.cursor = one.cursor and r.record_offset = one.record_offset and r.event_index = one.event_index
+           and r.generation = one.generation and r.state = 'active' and r.lease_until <= clock_timestamp();
+        perform oncebox.cancel_waiting(one.cursor, one.record_offset, one.event_index, one.generation);
+    end loop;
+    delete from oncebox.cancel as x
+     where x.workflow = of_workflow
+       and exists (
+           select 1 from oncebox.ended as e
+            where e.cursor = x.cursor and e.block = x.record_offset >> 6 and e.event_index = x.event_index
+              and e.generation = x.generation and oncebox.has(e.bits, x.record_offset))
+       and exists (select 1 from oncebox.cursor as c where c.id = x.cursor and x.record_offset < c.claimed_to);
+    -- Of these a process may have some in memory that it has not sent.
+    return query
+    select x.cursor, x.record_offset, x.event_index, x.generation
+      from oncebox.cancel as x
+     where x.workflow = of_workflow
+       and not exists (
+           select 1 from oncebox.retry as r
+            where r.cursor = x.cursor and r.record_offset = x.record_offset and r.event_index = x.event_index
+              and r.generation = x.generation);
+end
+$$;
+
+-- The function of 0008_by_block.sql: what is to be cancelled is not leased again.
+create or replace function oncebox.claim_retries(
+    text, uuid, double precision, bigint, boolean, bigint[]
+) returns table (
+    cursor bigint, record_offset bigint, event_index integer, generation integer, day date, sends integer, counted integer,
+    fence bigint, age double precision, late double precision, expired boolean, in_doubt boolean, topic text, partition integer, key text, event_type text,
+    content_type text, traceparent text, source_at bigint, stored_at bigint, lane bigint, body bytea
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+with due as materialized (
+    select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.due, r.state = 'active' as expired
+      from oncebox.retry as r
+     where r.workflow = $1 and r.state <> 'pending' and r.due <= (select clock_timestamp())
+       and ($5 or not (r.in_doubt or r.state = 'active'))
+       and ($6::bigint[] is null or r.cursor = any($6))
+       and not exists (
+           select 1 from oncebox.cancel as x
+            where x.cursor = r.cursor and x.record_offset = r.record_offset and x.event_index = r.event_index
+              and x.generation = r.generation)
+     order by r.due
+     limit $4
+       for update skip locked
+),
+paused as materialized (
+    select stopped from oncebox.workflow where id = $1
+),
+finished as materialized (
+    select due.cursor, due.record_offset, due.event_index, due.generation
+      from due
+     where exists (
+           select 1 from oncebox.ended as d
+            where d.cursor = due.cursor and d.block = due.record_offset >> 6
+              and d.event_index = due.event_index and d.generation = due.generation and d.day = due.day
+              and oncebox.has(d.bits, due.record_offset)
+            offset 0)
+),
+removed as (
+    delete from oncebox.retry as r
+     using finished as f
+     where r.cursor = f.cursor and r.record_offset = f.record_offset
+       and r.event_index = f.event_index and r.generation = f.generation
+),
+lost as (
+    insert into oncebox.attempt
+           (cursor, record_offset, event_index, generation, day, send, fence, at, outcome, error, millis)
+    select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.sends, r.fence, r.lease_until, 'in_doubt',
+           'the relay that held the event stopped before it settled it', 0
+      from oncebox.retry as r
+      join due on due.cursor = r.cursor and due.record_offset = r.record_offset
+              and due.event_index = r.event_index and due.generation = r.generation and due.expired
+        on conflict do nothing
+),
+claimed as (
+    update oncebox.retry as r
+       set state = 'active',
+           leased_by = $2,
+           lease_until = clock_timestamp() + make_interval(secs => $3),
+           due = clock_timestamp() + make_interval(secs => $3),
+           sends = r.sends + 1,
+           counted = r.counted + 1,
+           fence = greatest(r.fence + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
+           first_attempt_at = coalesce(r.first_attempt_at, clock_timestamp()),
+           stopped = case when r.first_attempt_at is null then paused.stopped else r.stopped end,
+           in_doubt = r.in_doubt or due.expired
+      from due
+     cross join paused
+     where r.cursor = due.cursor and r.record_offset = due.record_offset
+       and r.event_index = due.event_index and r.generation = due.generation
+       and not exists (
+           select 1 from finished as f
+            where f.cursor = r.cursor and f.record_offset = r.record_offset
+              and f.event_index = r.event_index and f.generation = r.generation)
+ returning r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.sends, r.counted, r.fence, r.in_doubt,
+           extract(epoch from clock_timestamp() - r.first_attempt_at - (paused.stopped - r.stopped))::float8 as age,
+           extract(epoch from clock_timestamp() - due.due)::float8 as late, due.expired
+)
+select claimed.cursor, claimed.record_offset, claimed.event_index, claimed.generation, claimed.day, claimed.sends,
+       claimed.counted, claimed.fence, claimed.age, claimed.late, claimed.expired, claimed.in_doubt, c.topic, c.partition, o.key,
+       o.event_type, o.content_type, o.traceparent, o.source_at,
+       (extract(epoch from o.created_at) * 1000000)::bigint as stored_at, o.lane, o.body
+  from claimed
+  join oncebox.cursor as c on c.id = claimed.cursor
+  join oncebox.outbox as o
+    on o.cursor = claimed.cursor and o.record_offset = claimed.record_offset and o.event_index = claimed.event_index
+   and o.generation = claimed.generation and o.day = claimed.day;
 end
 $$;
 

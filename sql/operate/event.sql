@@ -11,6 +11,8 @@ select c.workflow, c.topic, c.partition, c.direct, o.day is not null as is_store
        case when d.cursor is not null then d.sends else coalesce(r.sends, 0) end as sends,
        d.status, d.at as ended_at, m.letter, r.held, coalesce(r.in_doubt, false) as in_doubt, r.due, r.first_attempt_at,
        r.fence, r.lease_until,
+       d.cursor is null and exists (select 1 from oncebox.cancel as x
+                where x.cursor = $1 and x.record_offset = $2 and x.event_index = $3 and x.generation = $4) as cancel_requested,
        exists (select 1 from oncebox.dead_letter as l
                 where l.cursor = $1 and l.record_offset = $2 and l.event_index = $3 and l.generation = $4) as is_letter,
        (select json_agg(json_build_object(

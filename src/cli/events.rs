@@ -1,4 +1,4 @@
-//! `oncebox events list|show|resolve`: which events there are, one of them whole, and an operator's word on those held.
+//! `oncebox events list|show|cancel|resolve`: which events there are, one of them whole, and an operator's word on them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::access::{Access, At, query};
 use super::output::table;
 use super::{Failure, block_on, output};
+use crate::admin::api::events::Cancellation;
 use crate::dead_letter::{Attempt, Payload};
 use crate::event::{NotAnEventId, Place};
 use crate::operate::events::{Shown, Summary, Word};
@@ -17,8 +18,21 @@ pub enum Verb {
     List(List),
     /// Show one, with its requests and its body.
     Show(Show),
+    /// Have an event never sent again; one that is claimed may be on its way.
+    Cancel(Cancel),
     /// Say what became of an event that is held because its outcome is unknown.
     Resolve(Resolve),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Cancel {
+    /// Its event id, as `list` shows it.
+    id: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, clap::Args)]
@@ -74,6 +88,7 @@ pub fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::List(list) => block_on(print_list(&list)),
         Verb::Show(show) => block_on(print_one(&show)),
+        Verb::Cancel(one) => block_on(cancel_one(&one)),
         Verb::Resolve(one) => block_on(resolve_one(&one)),
     }
 }
@@ -183,6 +198,22 @@ pub fn print_body(body: Option<&str>) {
         let beginning = String::from_utf8_lossy(&body[..body.len().min(4096)]).into_owned();
         println!("body     {} bytes\n{}", body.len(), output::plain(&beginning));
     }
+}
+
+async fn cancel_one(one: &Cancel) -> Result<(), Failure> {
+    let place = place(&one.id)?;
+    let path = format!("/v1/events/{place}/cancel");
+    let here = async |operator: &Operator| {
+        let is_over = operator.cancel(place).await?;
+        Ok(Cancellation { id: place.to_string(), cancel_requested: !is_over })
+    };
+    let said: Cancellation = one.at.access()?.change(("POST", &path), &serde_json::json!({}), here).await?;
+    match (one.json, said.cancel_requested) {
+        (true, _) => println!("{}", serde_json::to_string(&said)?),
+        (false, true) => println!("{place}: asked for; it may be on its way, and is not tried again"),
+        (false, false) => println!("{place}: cancelled"),
+    }
+    Ok(())
 }
 
 async fn resolve_one(one: &Resolve) -> Result<(), Failure> {

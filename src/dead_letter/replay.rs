@@ -81,8 +81,10 @@ pub async fn replay(
     if !row.get::<_, bool>("is_there") {
         return Err(Error::NotFound(letter.place));
     }
-    if let Some(generation) = row.get("active") {
-        return Err(Error::KeyActive { place: letter.place, active: Place { generation, ..letter.place } });
+    if let Some(cursor) = row.get::<_, Option<i64>>("active_cursor").map(CursorId) {
+        let (offset, index) = (row.get("active_offset"), row.get("active_index"));
+        let active = Place { cursor, offset, index, generation: row.get("active_generation") };
+        return Err(Error::KeyActive { place: letter.place, active });
     }
     if row.get::<_, i64>("taken") == 0 {
         return Err(Error::NotFound(letter.place));

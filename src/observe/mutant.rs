@@ -55,7 +55,7 @@ const IN_SQL: [(&str, &str, &str); 30] = [
     // Each claim writes down what the one before it has claimed, which is under way by then.
     (
         "marked-after-sending",
-        "set claimed_to = reach.upto\n      from reach\n     where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to = $3 and reach.upto > $3\n returning c.claimed_to",
+        "set claimed_to = reach.upto\n      from reach\n     where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to = $3 and reach.upto > $3\n       and c.cancels = (select cancels from seen)\n returning c.claimed_to",
         "set claimed_to = $3\n      from reach\n     where c.id = $1 and c.delivery_epoch = $2 and c.claimed_to <= $3\n returning reach.upto as claimed_to",
     ),
     (

@@ -10,6 +10,7 @@ use super::{Error, Operator};
 use crate::config::OnKeyFailure;
 use crate::dead_letter::{Attempt, Payload};
 use crate::event::{CursorId, Place};
+use crate::outbox::cancel::{self, Cancelled};
 use crate::outbox::sql::{int4, int8};
 use crate::outbox::{Purpose, notify, resolve};
 
@@ -26,7 +27,7 @@ pub struct Summary {
     pub workflow: String,
     /// scheduled, available, active, retryable, pending, completed, cancelled or discarded.
     pub state: String,
-    /// What a pending one waits for: order or in_doubt.
+    /// What a pending one waits for: order, in_doubt or unique.
     pub held: Option<String>,
     /// The outcome of its last request is not known.
     pub in_doubt: bool,
@@ -70,6 +71,8 @@ pub struct Shown {
     pub status: Option<i32>,
     /// What became of the dead letter that it ended as: there, replayed, discarded or expired.
     pub dead_letter: Option<String>,
+    /// Somebody asked for it to be cancelled while it was claimed: it is not tried again.
+    pub cancel_requested: bool,
     /// Requests that did not deliver; the one that did is not kept.
     pub attempts: Vec<Attempt>,
     pub body_bytes: Option<usize>,
@@ -148,10 +151,29 @@ impl Operator {
             ended_at: row.get("ended_at"),
             status: row.get("status"),
             dead_letter: letter.or_else(|| is_letter.then(|| "there".to_owned())),
+            cancel_requested: row.get("cancel_requested"),
             attempts,
             body_bytes: body.map(<[u8]>::len),
             body: body.filter(|_| is_shown).map(|body| STANDARD.encode(body)),
         })
+    }
+
+    /// Has an event never sent again: at once when it waits, as a request when it is claimed. Answers whether it is over.
+    pub async fn cancel(&self, place: Place) -> Result<bool, Error> {
+        let outcome = cancel::cancel(&self.database, place, &self.who).await?;
+        let event = match &outcome {
+            Cancelled::Now | Cancelled::Requested => self.event(place, Payload::Hidden).await?,
+            Cancelled::Ended(state) => {
+                return Err(Error::conflict("event_ended", format!("{place} has ended: it is {state}")));
+            }
+            Cancelled::Unknown => {
+                // It says why there is none.
+                self.event(place, Payload::Hidden).await?;
+                return Err(Error::NotFound(format!("no event {place}")));
+            }
+        };
+        let _ = notify::tell(&self.database, &event.workflow).await;
+        Ok(outcome == Cancelled::Now)
     }
 
     /// Says what became of an event that is held because its outcome is unknown. Once, and only while it is held.

@@ -7,6 +7,7 @@
 pub mod append;
 pub mod attempt;
 mod block;
+pub mod cancel;
 pub mod claim;
 mod columns;
 pub mod cursor;

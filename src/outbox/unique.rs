@@ -1,14 +1,15 @@
 //! Enters: events that have a uniqueness key, about to be stored. Leaves: what becomes of each.
 //!
 //! Runs in the transaction that stores them: the keys stay locked until it ends, so that of two events with one key, from whichever
-//! process and over whichever way, one comes first. `prune` forgets keys, `release` lets those go that waited for one being sent.
+//! process and over whichever way, one comes first. `prune` forgets keys; `cancel::sweep` lets those go that waited for
+//! one being sent.
 
 use std::time::Duration;
 
 use deadpool_postgres::Transaction;
 
 use super::append::Batch;
-use super::sql::{bytes_list, float8s, int4s, int8, int8s, text, texts, uuid};
+use super::sql::{bytes_list, float8s, int4s, int8, int8s, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::{UniqueConflict, UniquePolicy, UniqueState};
 use crate::event::{CursorId, Fingerprint, Place, ProcessId};
@@ -216,13 +217,6 @@ pub fn candidates(batches: &[Batch]) -> (Vec<Standing>, Vec<Candidate<'_>>) {
         }
     }
     (standing.collect(), events)
-}
-
-/// Lets events go that waited for one that was being sent; answers how many. One that is to be tried again is replaced now.
-pub async fn release(database: &Database, workflow: &str) -> Result<i64, Error> {
-    let file = include_str!("../../sql/relay/release_unique.sql");
-    let rows = database.query(Purpose::Claim, file, &[text(&workflow)]).await?;
-    Ok(rows.first().map_or(0, |row| row.get("released")))
 }
 
 /// Forgets keys whose time is up; answers how many.

@@ -9,7 +9,7 @@ use super::attempts::Finished;
 use super::dispatcher::Dispatcher;
 use super::retries::Asked;
 use super::settler::Committed;
-use crate::event::{CursorId, Lane};
+use crate::event::{CursorId, Lane, Place};
 use crate::observe::chain;
 use crate::outbox::attempt::Right;
 use crate::outbox::claim::{Claim, PutAway, Retry};
@@ -21,16 +21,45 @@ use crate::outbox::workflow;
 /// What comes back from work that ran beside the loop.
 pub(super) enum Message {
     Finished(Box<Finished>),
-    Looked { taken: Vec<Delivery>, waiting: Vec<CursorId> },
-    Extended { asked: Vec<Progress>, kept: Option<Vec<Kept>>, lease_until: Instant },
-    Released { cursor: CursorId, epoch: i64 },
-    Waiting { cursor: CursorId, epoch: i64, slots: usize, claim: Option<Claim> },
-    Retries { slots: usize, found: Option<Claimed> },
+    Looked {
+        taken: Vec<Delivery>,
+        waiting: Vec<CursorId>,
+    },
+    Extended {
+        asked: Vec<Progress>,
+        kept: Option<Vec<Kept>>,
+        lease_until: Instant,
+    },
+    Released {
+        cursor: CursorId,
+        epoch: i64,
+    },
+    Waiting {
+        cursor: CursorId,
+        epoch: i64,
+        slots: usize,
+        claim: Option<Claim>,
+    },
+    Retries {
+        slots: usize,
+        found: Option<Claimed>,
+    },
     Asked(Box<Asked>),
     CircuitAccounted,
+    /// Events that operators want cancelled, which may be in memory here.
+    CancelAsked(Vec<Place>),
+    /// Events that were cancelled before they were sent, and the epochs they were claimed under.
+    Withdrawn(Vec<(Place, i64)>),
     DeadLettersCounted(Option<bool>),
-    LanesLearned { found: Vec<(CursorId, Lane)>, learned_to: Option<(CursorId, Lane)> },
-    LanesLooked { asked: Vec<HeldLane>, asked_at: Instant, looked: Option<Looked> },
+    LanesLearned {
+        found: Vec<(CursorId, Lane)>,
+        learned_to: Option<(CursorId, Lane)>,
+    },
+    LanesLooked {
+        asked: Vec<HeldLane>,
+        asked_at: Instant,
+        looked: Option<Looked>,
+    },
 }
 
 /// What a claim of retries came to.
@@ -59,6 +88,8 @@ impl Dispatcher {
             }
             Message::Retries { slots, found } => self.retries_claimed(slots, found),
             Message::Asked(asked) => self.asked(*asked),
+            Message::CancelAsked(asked) => self.drop_cancelled(&asked),
+            Message::Withdrawn(over) => self.withdrawn(&over),
             Message::LanesLearned { found, learned_to } => self.lanes_learned(&found, learned_to),
             Message::LanesLooked { asked, asked_at, looked } => self.lanes_looked(&asked, asked_at, looked),
             Message::DeadLettersCounted(are_too_many) => self.dead_letters_counted(are_too_many),

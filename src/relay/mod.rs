@@ -9,6 +9,7 @@
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
 mod attempts;
+mod cancels;
 mod circuit;
 mod direct;
 mod dispatcher;

@@ -11,9 +11,9 @@ use crate::config::{InDoubt, OnKeyFailure};
 use crate::event::Reason;
 use crate::observe::chain;
 use crate::outbox::attempt::Right;
+use crate::outbox::cancel;
 use crate::outbox::claim::{self, PutAway, Retry};
 use crate::outbox::failure::Next;
-use crate::outbox::unique;
 use crate::send::lookup::Known;
 use crate::send::{backoff, verdict};
 
@@ -51,8 +51,12 @@ impl Dispatcher {
             let lease = workflow.delivery.lease;
             let policy = workflow.delivery.in_doubt;
             let blocks = workflow.delivery.ordering == Some(OnKeyFailure::Block);
-            if let Err(error) = unique::release(&shared.database, &workflow.id).await {
-                warn!(workflow = %workflow.id, error = %chain(&error), "letting events go that waited for another failed");
+            match cancel::sweep(&shared.database, &workflow.id).await {
+                Ok(asked) if asked.is_empty() => {}
+                Ok(asked) => drop(messages.send(Message::CancelAsked(asked))),
+                Err(error) => {
+                    warn!(workflow = %workflow.id, error = %chain(&error), "ending what was cancelled failed");
+                }
             }
             let put_away =
                 claim::put_away(&shared.database, &workflow.id, policy, blocks).await.unwrap_or_else(|error| {

@@ -196,6 +196,12 @@ impl Window {
         }
     }
 
+    /// Takes an event out that was not started, and whose turn in its lane has not come.
+    pub fn take_unsent(&mut self, place: Place) -> Option<Event> {
+        let at = self.queue.iter().position(|event| event.place == place)?;
+        self.queue.remove(at)
+    }
+
     /// Events that are to be stored behind others of their lane.
     pub fn take_behind(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.behind)

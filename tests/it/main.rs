@@ -5,6 +5,7 @@ mod answers;
 mod api;
 mod at_most_once;
 mod blocks;
+mod cancel;
 mod config;
 mod contract;
 mod cost;

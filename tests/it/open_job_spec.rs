@@ -302,6 +302,36 @@ async fn records_with_one_key_are_ignored_refused_or_replaced_as_the_workflow_sa
 }
 
 #[tokio::test]
+async fn a_replay_is_refused_while_another_event_has_its_key_and_holds_it_afterwards() {
+    let case = Case::with("{keys: [args], args_keys: [id], on_conflict: reject}").await;
+    let order = |answer: u16| json!({"type": "OrderChanged", "data": {"id": 1, "answer": answer}});
+    let dead = case.stored(order(422)).await;
+    case.becomes(&dead, "discarded").await;
+    let waiting = case.stored(order(503)).await;
+    case.becomes(&waiting, "retryable").await;
+    // One that was refused as a duplicate has a letter of its own.
+    case.topic.send(None, &json!({"id": 1}).to_string());
+    case.topic.flush();
+    let refused = async || {
+        let letters = case.relay.ask("/v1/dead-letters?workflow=orders&reason=duplicate").await;
+        letters["items"][0]["id"].as_str().map(str::to_owned)
+    };
+    let refused = eventually("a duplicate is refused", PATIENCE, refused).await;
+    for letter in [&dead, &refused] {
+        let (status, body) =
+            case.relay.call("POST", &format!("/v1/dead-letters/{letter}/replay"), None, Some(json!({}))).await;
+        assert_eq!((status, body["error"]["code"].as_str()), (409, Some("key_active")), "{body}");
+        assert!(body["error"]["message"].as_str().is_some_and(|text| text.contains(&waiting)), "{body}");
+    }
+    let (status, body) = case.relay.call("POST", &format!("/v1/events/{waiting}/cancel"), None, Some(json!({}))).await;
+    assert_eq!((status, body), (200, json!({"id": waiting, "cancelRequested": false})));
+    let (status, body) =
+        case.relay.call("POST", &format!("/v1/dead-letters/{refused}/replay"), None, Some(json!({}))).await;
+    assert_eq!(status, 200, "{body}");
+    case.becomes(&format!("{refused}.r1"), "completed").await;
+}
+
+#[tokio::test]
 async fn an_event_over_http_is_stored_once_for_each_key_and_delivered_like_any_other() {
     let case = Case::with("").await;
     let order = json!({"type": "order.placed", "data": {"id": 9007199254740993u64}, "key": "order 7"});

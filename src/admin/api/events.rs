@@ -2,6 +2,7 @@
 
 use axum::Extension;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -80,6 +81,32 @@ pub async fn show(
 ) -> Result<Json<Shown>, Refusal> {
     let place = place(&id)?;
     Ok(Json(desk.operator(&who)?.event(place, whole.payload()).await?))
+}
+
+/// What cancelling an event came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cancellation {
+    pub id: String,
+    /// False when it is over already.
+    pub cancel_requested: bool,
+}
+
+/// Have an event never sent again. One that is claimed may be on its way: then this is a request.
+#[utoipa::path(post, path = "/v1/events/{id}/cancel", tag = "events", params(("id" = String, Path)), responses(
+    (status = 200, body = Cancellation), (status = 202, body = Cancellation, description = "It was claimed."),
+    (status = 400, body = Problem), (status = 401, body = Problem), (status = 403, body = Problem),
+    (status = 404, body = Problem), (status = 409, body = Problem), (status = 415, body = Problem),
+    (status = 503, body = Problem)))]
+pub async fn cancel(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Cancellation>), Refusal> {
+    let place = place(&id)?;
+    let is_over = desk.operator(&who)?.cancel(place).await?;
+    let status = if is_over { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(Cancellation { id: place.to_string(), cancel_requested: !is_over })))
 }
 
 /// What became of an event in doubt.

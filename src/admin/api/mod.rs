@@ -4,7 +4,7 @@
 
 mod capabilities;
 pub mod dead_letters;
-mod events;
+pub mod events;
 mod offsets;
 pub mod replays;
 mod submit;
@@ -113,6 +113,7 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(events::list))
         .routes(routes!(events::show))
         .routes(routes!(events::resolve))
+        .routes(routes!(events::cancel))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::show, dead_letters::discard))
         .routes(routes!(dead_letters::replay))
