@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd replays order bench bench-quick bench-peers bench-isolation chaos mutants clean
+.PHONY: help up down demo test lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ reloads: ## 20 reloads in a row under load: nothing lost, no request twice
 crowd: ## 100,000 delayed events due in the same second: leased no faster than they are sent
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_DUE=100000 cargo test --features failpoints --test it -- a_crowd_that_is_due_at_once
+
+races: ## 64 connections with one uniqueness key, 1,000 rounds, two processes, from Kafka too: one wins each; and nobody ever sees none or two
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_ROUNDS=1000 cargo test --features failpoints --test it -- scenario_11 whoever_looks_while --nocapture
 
 replays: ## kill -9, twice, during a replay of 10,000 dead letters: each is replayed once
 	@dev/toolchain.sh

@@ -35,7 +35,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ),
     ("verify", &["verify", "config", "event", "ingest", "outbox"]),
     ("explain", &["explain", "config", "event", "send::outcome", "send::verdict", "transform::key_format"]),
-    ("preview", &["preview", "config", "event", "observe", "transform"]),
+    ("preview", &["preview", "config", "event", "observe", "send::outgoing", "transform"]),
 ];
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -93,7 +93,7 @@ fn canonical_json_is_that_of_rfc_8785() {
         let mut normal = Vec::new();
         Canonical::of(&wanted).unwrap_or_else(|error| panic!("{name}: {error}")).write(&mut normal);
         assert_eq!(String::from_utf8(written), String::from_utf8(normal), "{name}");
-        if name != "unicode" {
+        if !["unicode", "weird"].contains(&name) {
             let mut again = Vec::new();
             Canonical::of(&input).expect("it was read before").write(&mut again);
             assert_eq!(String::from_utf8(again).expect("UTF-8"), wanted.trim_end(), "{name}");

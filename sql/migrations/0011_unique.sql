@@ -290,8 +290,8 @@ begin
 end
 $$;
 
--- Events that are not to be sent any more: those that an operator has cancelled before their first attempt, until the claimed range has
--- passed them, and those that were claimed, until they end.
+-- Events that are not to be sent any more: those that an operator has cancelled before their first attempt, until the claimed range cannot
+-- come back before them, and those that were claimed, until they end.
 create table oncebox.cancel (
     cursor bigint not null,
     record_offset bigint not null,
@@ -394,7 +394,13 @@ begin
            select 1 from oncebox.ended as e
             where e.cursor = x.cursor and e.block = x.record_offset >> 6 and e.event_index = x.event_index
               and e.generation = x.generation and oncebox.has(e.bits, x.record_offset))
-       and exists (select 1 from oncebox.cursor as c where c.id = x.cursor and x.record_offset < c.claimed_to);
+       -- What was never sent may be given back, and claimed again: it is left out until the range cannot come back before it.
+       and (exists (select 1 from oncebox.delivery as d where d.cursor = x.cursor and x.record_offset < d.settled_to)
+            or exists (select 1 from oncebox.cursor as c where c.id = x.cursor and c.direct)
+            or exists (
+               select 1 from oncebox.outbox as o
+                where o.cursor = x.cursor and o.record_offset = x.record_offset and o.event_index = x.event_index
+                  and o.generation = x.generation and o.delayed));
     -- Of these a process may have some in memory that it has not sent.
     return query
     select x.cursor, x.record_offset, x.event_index, x.generation

@@ -122,3 +122,31 @@ async fn what_was_claimed_and_not_sent_is_dropped() {
     assert_eq!(receiver.lines().len(), 5, "the last was not sent");
     assert_eq!(relay.ask("/v1/workflows/orders/verify").await["gaps"], 0);
 }
+
+#[tokio::test]
+async fn what_was_cancelled_unsent_is_not_sent_by_whoever_takes_the_rest_over() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|_| Answer::After(Duration::from_secs(1), Box::new(Answer::Process))).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("5s", "8s");
+    config.delivery.push_str("\n      concurrency: 1");
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    topic.send_orders(0..6);
+    topic.flush();
+    let stored = "select count(*) from oncebox.outbox";
+    eventually("all are stored", PATIENCE, async || (database.count(stored).await == 6).then_some(())).await;
+    let ids = ids(&relay).await;
+    assert!([200, 202].contains(&cancel(&relay, &ids[4]).await.0));
+    becomes(&relay, &ids[4], "cancelled").await;
+    // What was claimed and not sent is given back, from before the cancelled one on.
+    assert_eq!(relay.stop().await, Some(0));
+    assert!(receiver.seen().len() < 5, "{} were sent before", receiver.seen().len());
+    let second = Relay::start(&config);
+    second.ready().await;
+    for id in [&ids[3], &ids[5]] {
+        becomes(&second, id, "completed").await;
+    }
+    assert_eq!(receiver.seen().len(), 5);
+    assert_eq!(second.ask(&format!("/v1/events/{}", ids[4])).await["state"], "cancelled");
+}

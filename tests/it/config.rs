@@ -201,24 +201,41 @@ fn a_workflow_overrides_a_default_in_another_spelling() {
 #[test]
 fn keys_of_later_work_warn_with_their_position() {
     let more = "schemaRegistry: {url: 'https://registry.example.com'}\n";
-    let yaml = workflow(more)
-        .replace("topics: [orders]", "topics: [orders], encoding: avro")
-        .replace("exactly-once}", "exactly-once, unique: {}}");
+    let yaml = workflow(more).replace("topics: [orders]", "topics: [orders], encoding: avro");
     let (code, text) = validate(&yaml);
     assert_eq!(code, Some(0), "{text}");
-    for (key, place) in [("this encoding", "c.yaml:3:"), ("unique", "c.yaml:5:"), ("schemaRegistry.url", "c.yaml:6:")] {
+    for (key, place) in [("this encoding", "c.yaml:3:"), ("schemaRegistry.url", "c.yaml:6:")] {
         let said = format!("{key}: not supported yet");
         let line = text.lines().find(|line| line.contains(&said)).unwrap_or_else(|| panic!("{said}: {text}"));
         assert!(line.contains(place), "{place}: {line}");
     }
-    assert_eq!(text.matches("not supported yet").count(), 3, "{text}");
+    assert_eq!(text.matches("not supported yet").count(), 2, "{text}");
+}
+
+#[test]
+fn a_uniqueness_policy_that_means_nothing_is_refused_where_it_stands() {
+    for (policy, said) in [
+        ("{keys: [meta]}", "`meta` without `meta_keys`"),
+        ("{keys: [args], args_keys: []}", "an empty list would make all events the same"),
+        ("{states: []}", "nothing is ever a duplicate"),
+        ("{period: 1h}", "`1h` is not a duration"),
+        ("{keys: [type, type]}", "a dimension is there twice"),
+        ("{keys: [argz]}", "argz"),
+    ] {
+        let (code, text) =
+            validate(&workflow("").replace("exactly-once}", &format!("exactly-once, unique: {policy}}}")));
+        assert_eq!(code, Some(2), "{policy}: {text}");
+        assert!(text.contains(said) && text.contains("c.yaml:5:"), "{policy}: {text}");
+    }
+    let (code, text) = validate(&workflow("").replace("exactly-once}", "exactly-once, unique: {}}"));
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]
 fn a_run_refuses_what_it_cannot_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.yaml");
-    let yaml = workflow("").replace("exactly-once}", "exactly-once, unique: {}}");
+    let yaml = workflow("").replace("topics: [orders]", "topics: [orders], encoding: avro");
     std::fs::write(&path, format!("postgres: {{url: \"postgresql://u@localhost/db\"}}\n{yaml}")).unwrap();
     let output = oncebox(&["run"], &path);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use crate::support::process::{Config, migrated, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
+mod guarantees;
+
 struct Case {
+    config: Config,
     topic: Topic,
     database: TestDatabase,
     receiver: TestReceiver,
@@ -56,7 +59,7 @@ impl Case {
         }
         let relay = Relay::start(&config);
         relay.ready().await;
-        Self { topic, database, receiver, relay }
+        Self { config, topic, database, receiver, relay }
     }
 
     async fn resume(&self) {
@@ -83,6 +86,11 @@ impl Case {
         let check = async || (self.state(id).await == wanted).then_some(());
         eventually(&format!("{id} is {wanted}"), PATIENCE, check).await;
     }
+}
+
+/// More of them where a long run is asked for.
+fn rounds() -> i64 {
+    std::env::var("ONCEBOX_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
 }
 
 fn event(user: u32, unique: &Value) -> Value {
@@ -240,21 +248,26 @@ async fn one_that_is_being_sent_is_waited_for_and_never_recalled() {
 #[tokio::test]
 async fn scenario_11_of_many_with_one_key_at_the_same_time_one_is_stored() {
     let case = std::sync::Arc::new(Case::paused("{keys: [args], args_keys: [round], on_conflict: ignore}").await);
-    let rounds = std::env::var("ONCEBOX_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
+    let second = std::sync::Arc::new(Relay::start(&case.config));
+    second.ready().await;
+    let (rounds, connections) = (rounds(), if rounds() > 100 { 64 } else { 16 });
     for round in 0..rounds {
         // From Kafka too, in both partitions.
         for partition in 0..2 {
             let value = json!({"round": round}).to_string();
             case.topic.send_raw(Some(partition), None, Some(value.as_bytes()), None);
         }
-        let all = (0..16).map(|_| {
-            let case = std::sync::Arc::clone(&case);
+        let all = (0..connections).map(|connection| {
+            let (case, second) = (std::sync::Arc::clone(&case), std::sync::Arc::clone(&second));
             let event = json!({"type": "OrderChanged", "data": {"round": round}, "unique":
                 {"keys": ["args"], "args_keys": ["round"], "on_conflict": "reject"}});
-            tokio::spawn(async move { case.submit(event).await.0 })
+            tokio::spawn(async move {
+                let relay = if connection % 2 == 0 { &case.relay } else { &*second };
+                relay.call("POST", "/v1/workflows/orders/events", None, Some(event)).await.0
+            })
         });
         let mut statuses = Vec::new();
-        for one in all {
+        for one in all.collect::<Vec<_>>() {
             statuses.push(one.await.expect("an answer"));
         }
         case.topic.flush();
@@ -266,6 +279,9 @@ async fn scenario_11_of_many_with_one_key_at_the_same_time_one_is_stored() {
     eventually("all records were read", PATIENCE, check).await;
     assert_eq!(case.database.count("select count(*) from oncebox.outbox").await, rounds, "one of each round");
     assert_eq!(case.database.count("select count(distinct fingerprint) from oncebox.unique_event").await, rounds);
+    let http =
+        "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor where c.topic = 'http'";
+    println!("{} of {rounds} rounds were won over HTTP", case.database.count(http).await);
 }
 
 #[tokio::test]
@@ -366,4 +382,141 @@ async fn an_event_over_http_is_stored_once_for_each_key_and_delivered_like_any_o
     }
     let (status, _) = case.relay.call("POST", "/v1/workflows/ordres/events", None, Some(json!({"data": 1}))).await;
     assert_eq!(status, 404);
+}
+
+/// What is stored as this id stands as if it were in that state, and stays there.
+async fn put_into(case: &Case, id: &str, state: &str) {
+    let change = match state {
+        "scheduled" => return,
+        "active" => "state = 'active', leased_by = gen_random_uuid(), lease_until = now() + interval '1 day'",
+        "pending" => "state = 'pending', held = 'in_doubt'",
+        "available" => "state = 'available'",
+        "retryable" => "state = 'retryable'",
+        other => panic!("{other} is an end"),
+    };
+    let place: oncebox::event::Place = id.parse().expect("an event id");
+    let statement = format!(
+        "update oncebox.retry set {change} where cursor = {} and record_offset = {}",
+        place.cursor.0, place.offset
+    );
+    case.database.execute(&statement).await;
+}
+
+#[tokio::test]
+async fn every_strategy_does_to_an_event_in_every_state_what_the_table_says() {
+    let case = Case::with("").await;
+    let later = "2126-01-01T00:00:00Z";
+    let states = ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"];
+    let mut user = 100;
+    for state in states {
+        for conflict in ["reject", "ignore", "replace", "replace_except_schedule"] {
+            user += 1;
+            let answer = if state == "discarded" { json!(422) } else { json!(null) };
+            let make = |unique: Value, time: Option<&str>| json!({"type": "email.send", "data": {"user_id": user, "answer": answer}, "unique": unique, "scheduled_at": time});
+            let policy = |states: &[&str]| json!({"keys": ["args"], "args_keys": ["user_id"], "states": states, "on_conflict": conflict});
+            let is_end = ["completed", "cancelled", "discarded"].contains(&state);
+            let waits = !is_end || state == "cancelled";
+            let first = case.stored(make(policy(&[state]), waits.then_some(later))).await;
+            match state {
+                "cancelled" => {
+                    let path = format!("/v1/events/{first}/cancel");
+                    assert_eq!(case.relay.call("POST", &path, None, Some(json!({}))).await.0, 200);
+                }
+                state if is_end => case.becomes(&first, state).await,
+                state => put_into(&case, &first, state).await,
+            }
+            let told = format!("{conflict} of one that is {state}");
+            // A state that the newcomer does not name is in nobody's way.
+            let others: Vec<&str> = states.into_iter().filter(|other| *other != state).collect();
+            let unnamed = make(policy(&others), Some(later));
+            let beside = case.stored(unnamed).await;
+            assert_eq!(case.state(&first).await, state, "{told}, unnamed");
+            let path = format!("/v1/events/{beside}/cancel");
+            assert_eq!(case.relay.call("POST", &path, None, Some(json!({}))).await.0, 200);
+            let named = if state == "cancelled" { vec![state, "scheduled"] } else { vec![state] };
+            let (status, body) = case.submit(make(policy(&named), Some("2127-01-01T00:00:00Z"))).await;
+            let new = body["id"].as_str().unwrap_or_default().to_owned();
+            match conflict {
+                "reject" => {
+                    assert_eq!((status, body["error"]["code"].as_str()), (409, Some("duplicate")), "{told}: {body}");
+                    assert_eq!(body["error"]["details"]["state"], state, "{told}");
+                }
+                "ignore" => {
+                    assert_eq!((status, &body["deduplicated"]), (200, &json!(true)), "{told}: {body}");
+                }
+                _ => {
+                    assert_eq!(status, 201, "{told}: {body}");
+                    assert_ne!(new, first, "{told}");
+                    let (old, stands) = match state {
+                        "active" => ("active", "pending"),
+                        state if is_end => (state, "scheduled"),
+                        _ => ("cancelled", "scheduled"),
+                    };
+                    assert_eq!(
+                        (case.state(&first).await.as_str(), case.state(&new).await.as_str()),
+                        (old, stands),
+                        "{told}"
+                    );
+                    let keeps = conflict == "replace_except_schedule" && state == "scheduled";
+                    let wanted = if keeps { later } else { "2127-01-01T00:00:00Z" };
+                    assert_eq!(body["due"], wanted, "{told}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_period_counts_by_the_calendar_from_the_making_of_the_first() {
+    let case = Case::paused("").await;
+    for (age, period, is_repeat) in [
+        ("27 days", "P1M", true),
+        ("32 days", "P1M", false),
+        ("364 days", "P1Y", true),
+        ("367 days", "P1Y", false),
+        ("13 days", "P2W", true),
+        ("15 days", "P2W", false),
+        ("59 minutes", "PT1H", true),
+        ("61 minutes", "PT1H", false),
+        ("1 second", "PT0S", false),
+    ] {
+        let event = |period: Value| {
+            let data = json!({"of": format!("{age} {period}")});
+            json!({"type": "t", "data": data, "unique": {"keys": ["args"], "args_keys": ["of"], "period": period}})
+        };
+        let named = json!({"of": format!("{age} {}", json!(period))});
+        let first = json!({"type": "t", "data": named, "unique": {"keys": ["args"], "args_keys": ["of"]}});
+        case.stored(first).await;
+        let aged = format!("update oncebox.unique_event set created_at = clock_timestamp() - interval '{age}'");
+        case.database.execute(&aged).await;
+        let (status, body) = case.submit(event(json!(period))).await;
+        assert_eq!(status, if is_repeat { 409 } else { 201 }, "{age} within {period}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_looks_while_an_event_is_replaced_sees_one_and_never_none_or_two() {
+    let case = std::sync::Arc::new(Case::paused("").await);
+    case.stored(event(1, &by_user("replace"))).await;
+    let writers: Vec<_> = (0..8)
+        .map(|_| {
+            let case = std::sync::Arc::clone(&case);
+            tokio::spawn(async move {
+                for _ in 0..rounds() {
+                    case.stored(event(1, &by_user("replace"))).await;
+                }
+            })
+        })
+        .collect();
+    let mut looks = 0;
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+        assert_eq!(case.database.count("select count(*) from oncebox.retry").await, 1, "after {looks} looks");
+        looks += 1;
+    }
+    for writer in writers {
+        writer.await.expect("all were stored");
+    }
+    assert!(looks > 10, "{looks} looks");
+    let cancelled = "select count(*) from oncebox.done where state = 'cancelled'";
+    assert_eq!(case.database.count(cancelled).await, 8 * rounds());
 }

@@ -18,6 +18,8 @@ pub struct Growth {
     pub history: f64,
     pub waiting_rows: i64,
     pub history_rows: i64,
+    /// How long the metrics of a relay take to be read then, at most.
+    pub scrape_ms: f64,
 }
 
 /// Each is measured in turn with the table as it was just before: ratios of neighbours.
@@ -50,7 +52,28 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Growth> {
     growth.history_rows = history(stand, if flags.quick { 500_000 } else { 10_000_000 }).await?;
     growth.history = ratio(&rates(stand, flags, "old", rounds).await?, &base);
     println!("with {} delivered events kept: {:.2}", growth.history_rows, growth.history);
+    growth.scrape_ms = scrape(stand).await?;
+    println!("a scrape takes {:.1} ms then", growth.scrape_ms);
     Ok(growth)
+}
+
+/// The slowest of some readings of a running relay's metrics.
+async fn scrape(stand: &Stand) -> anyhow::Result<f64> {
+    stand.begin_anew().await?;
+    let config = stand.config("scraped", &[Subject::new("scraped", true)])?;
+    let relay = stand.relay("scraped", &config)?;
+    let address = stand::admin_address(&config)?;
+    meter::measure(stand, &[relay.pid()], 10_000, Duration::from_secs(1)).await?;
+    let mut slowest: f64 = 0.0;
+    for _ in 0..20 {
+        let began = Instant::now();
+        let text = stand::get(&address, "/metrics").await?;
+        slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
+        anyhow::ensure!(text.contains("oncebox_delivered_total"), "these are no metrics");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    relay.stop()?;
+    Ok(slowest)
 }
 
 async fn rates(stand: &Stand, flags: &Flags, name: &str, rounds: usize) -> anyhow::Result<Vec<f64>> {

@@ -2,7 +2,7 @@
 //! round after round, and compared within a round: a busy machine is busy for both.
 //!
 //! Files in reading order: `stand` (where), `subject` (what), `meter` (how), `bare` and `insert` (what it is compared with),
-//! `throughput`, `latency`, `growth`, `scale`, `peers` (what is asked), `report` and `plot` (what is said).
+//! `throughput`, `latency`, `growth`, `scale`, `unique`, `peers` (what is asked), `report` and `plot` (what is said).
 
 pub mod bare;
 mod growth;
@@ -16,6 +16,7 @@ mod scale;
 mod stand;
 mod subject;
 mod throughput;
+mod unique;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -103,6 +104,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     }
     if flags.only.iter().any(|one| one == "peers") {
         results.peers = peers::run(&stand, flags).await?;
+    }
+    if wants("unique") {
+        results.unique = unique::run(&stand, flags).await?;
     }
     if wants("memory") {
         results.peak_rss_mib = scale::memory(&stand, flags).await?;

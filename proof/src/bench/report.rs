@@ -12,6 +12,7 @@ use super::peers::Peers;
 use super::plot;
 use super::scale::Scale;
 use super::throughput::{Throughput, ratio};
+use super::unique::Unique;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Results {
@@ -19,8 +20,14 @@ pub struct Results {
     pub latency: Vec<Latency>,
     pub scale: Vec<Scale>,
     pub growth: Growth,
+    pub unique: Unique,
     pub peers: Peers,
     pub peak_rss_mib: f64,
+}
+
+/// What was not measured is no figure.
+fn shown(value: f64) -> f64 {
+    if value > 0.0 { value } else { f64::NAN }
 }
 
 /// A figure, what it must reach, and whether more is better.
@@ -58,6 +65,10 @@ impl Results {
             ("reshape_over_passthrough", t.ratio("outbox reshape", "outbox", rate), 0.75, true),
             ("peak_rss_mib", self.peak_rss_mib, 512.0, false),
             ("peer_ratio", self.peers.ratio(), 1.5, true),
+            ("deduplication_over_without", shown(self.unique.deduplication_over_without), 1.5, false),
+            ("deduplication_with_keys", shown(self.unique.deduplication_with_keys), 0.75, true),
+            ("unique_with_keys", shown(self.unique.unique_with_keys), 0.75, true),
+            ("scrape_ms", shown(self.growth.scrape_ms), 50.0, false),
         ]
     }
 

@@ -18,6 +18,8 @@ const SETTINGS: &[&str] = &[
     "shared_preload_libraries=pg_stat_statements",
     "shared_buffers=512MB",
     "max_wal_size=8GB",
+    // Files of the log are used again, as on a server that has run for a while, not made anew after each checkpoint that is asked for here.
+    "min_wal_size=4GB",
     "checkpoint_timeout=15min",
 ];
 
@@ -155,6 +157,22 @@ impl Stand {
             anyhow::ensure!(stream.read_buf(&mut read).await? > 0, "the receiver closed");
         }
     }
+}
+
+/// Where a relay with this configuration listens.
+pub fn admin_address(config: &std::path::Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(config)?;
+    let listen = text.split("listen: \"").nth(1).and_then(|rest| rest.split('"').next());
+    listen.map(str::to_owned).context("an address")
+}
+
+/// The whole answer to a question.
+pub async fn get(address: &str, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
 
 impl Drop for Stand {

@@ -19,6 +19,8 @@ pub struct Subject {
     pub concurrency: usize,
     /// Whether it begins with what is in the topic, or with what comes.
     pub from_earliest: bool,
+    /// More of `delivery`.
+    pub more: &'static str,
 }
 
 /// Seven fields of the event.
@@ -35,6 +37,7 @@ impl Subject {
             signs: false,
             concurrency: 64,
             from_earliest: true,
+            more: "",
         }
     }
 
@@ -48,11 +51,12 @@ impl Subject {
         format!(
             "  - id: {id}\n    source: {{topics: [{topic}], startFrom: {from}}}\n{transform}    eventType: OrderChanged\n\
              \x20   endpoint: {{url: \"http://{receiver}/events\"{signing}}}\n\
-             \x20   delivery: {{guarantee: {guarantee}, mechanism: {mechanism}, concurrency: {concurrency}}}\n",
+             \x20   delivery: {{guarantee: {guarantee}, mechanism: {mechanism}, concurrency: {concurrency}{more}}}\n",
             id = self.id,
             topic = self.topic,
             from = if self.from_earliest { "earliest" } else { "latest" },
             concurrency = self.concurrency,
+            more = self.more,
         )
     }
 }

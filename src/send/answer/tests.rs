@@ -1,3 +1,5 @@
+//! Answers as endpoints write them, whole and in pieces.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! One exchange over a connection whose other end is at hand.
+
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
