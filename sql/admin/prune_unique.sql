@@ -8,6 +8,11 @@ with old as materialized (
            select 1 from oncebox.retry as r
             where r.cursor = e.cursor and r.record_offset = e.record_offset and r.event_index = e.event_index
               and r.generation = e.generation)
+       -- Its replay asks for the key again.
+       and not exists (
+           select 1 from oncebox.dead_letter as l
+            where l.cursor = e.cursor and l.record_offset = e.record_offset and l.event_index = e.event_index
+              and l.generation = e.generation)
      order by e.expires_at
      limit $1
        for update skip locked

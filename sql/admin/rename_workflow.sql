@@ -48,6 +48,15 @@ letters as (
 changes as (
     update oncebox.seen as s set workflow = $2 from former where s.workflow = former.id
 ),
+keys as (
+    update oncebox.unique_key as k set workflow = $2 from former where k.workflow = former.id
+),
+keyed as (
+    update oncebox.unique_event as e set workflow = $2 from former where e.workflow = former.id
+),
+cancels as (
+    update oncebox.cancel as x set workflow = $2 from former where x.workflow = former.id
+),
 noted as (
     insert into oncebox.audit (who, action, workflow, detail)
     select 'oncebox', 'workflow renamed', $2, 'formerly ' || former.id from former

@@ -29,8 +29,7 @@ allowed as (
 ),
 -- What was to be cancelled is cancelled, whatever was answered.
 withdrawn as materialized (
-    select exists (select 1 from oncebox.cancel as x
-                    where x.cursor = $1 and x.record_offset = $2 and x.event_index = $3 and x.generation = $4) as is_so
+    select oncebox.is_withdrawn($1, $2, $3, $4) as is_so from (select count(*) from allowed) as after_locks
 ),
 ending as materialized (
     select allowed.cursor

@@ -131,7 +131,7 @@ unwanted as materialized (
       from events as e
       join moved on moved.id = e.cursor
      cross join durable
-     where e.fate in ('duplicate', 'cancelled')
+     where e.fate in ('duplicate', 'cancelled') and not e.suppressed
 ),
 duplicates as (
     insert into oncebox.dead_letter
@@ -143,7 +143,7 @@ duplicates as (
       from events as e
       join moved on moved.id = e.cursor
      cross join durable
-     where e.fate = 'duplicate'
+     where e.fate = 'duplicate' and not e.suppressed
 ),
 unwanted_of as materialized (
     select cursor, (count(*) filter (where fate = 'duplicate'))::int4 as duplicates,

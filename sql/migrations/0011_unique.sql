@@ -22,6 +22,8 @@ create table oncebox.unique_event (
     created_at timestamptz not null,
     -- False for one that was refused: known for its replay, and in nobody's way.
     stored boolean not null default true,
+    -- For when the record of its end is purged: cancelled, or null.
+    ended text,
     -- Forgotten after this, once the event has ended.
     expires_at timestamptz not null,
     primary key (workflow, fingerprint, cursor, record_offset, event_index, generation)
@@ -54,26 +56,29 @@ create index retry_waits on oncebox.retry (workflow) where held = 'unique';
 -- What a caller over HTTP sent under a key of its own: another body under the same key is a mistake of theirs.
 alter table oncebox.seen add column digest bytea, add column generation integer not null default 0;
 
--- Where an event stands: one that is neither to be tried nor ended is being stored (`born`), or was purged.
+-- Where an event that has been stored stands.
 create function oncebox.state_of(
-    at_cursor bigint, at_offset bigint, at_index integer, at_generation integer, born boolean
+    at_cursor bigint, at_offset bigint, at_index integer, at_generation integer, known text
 ) returns text
 language plpgsql stable as $$
 declare
-    found text;
+    stands text;
 begin
-    select r.state into found from oncebox.retry as r
+    select r.state into stands from oncebox.retry as r
      where r.cursor = at_cursor and r.record_offset = at_offset and r.event_index = at_index and r.generation = at_generation;
-    if found is not null then
-        return found;
+    if stands is not null then
+        return stands;
     end if;
-    if born then
-        return 'available';
-    end if;
-    select m.state into found from oncebox.remark as m
+    select m.state into stands from oncebox.remark as m
      where m.cursor = at_cursor and m.record_offset = at_offset and m.event_index = at_index and m.generation = at_generation
      limit 1;
-    return coalesce(found, 'completed');
+    if stands is not null then
+        return stands;
+    end if;
+    -- Purged: a dead letter outlives the record of its end.
+    perform 1 from oncebox.dead_letter as l
+      where l.cursor = at_cursor and l.record_offset = at_offset and l.event_index = at_index and l.generation = at_generation;
+    return case when found then 'discarded' else coalesce(known, 'completed') end;
 end
 $$;
 
@@ -94,6 +99,9 @@ begin
     perform 1 from oncebox.finish(array[at_cursor], array[at_offset], array[at_index], array[at_generation], array[gone.day], 'cancelled',
                                   array[gone.sends], array[null::integer]);
     if found then
+        update oncebox.unique_event as e
+           set ended = 'cancelled'
+         where e.cursor = at_cursor and e.record_offset = at_offset and e.event_index = at_index and e.generation = at_generation;
         update oncebox.delivery as d
            set cancelled = d.cancelled + 1,
                settled_bytes = d.settled_bytes + coalesce(
@@ -111,7 +119,7 @@ $$;
 create function oncebox.take_unique(
     process uuid, cursors bigint[], epochs bigint[], expected bigint[],
     workflows text[], fingerprints bytea[], event_cursors bigint[], offsets bigint[], indexes integer[],
-    state_lists text[], periods text[], conflicts text[], kept double precision[]
+    state_lists text[], periods text[], conflicts text[], kept double precision[], own_dues double precision[], laned boolean[]
 ) returns table (
     ordinal integer, fate text, other_cursor bigint, other_offset bigint, other_index integer, other_generation integer,
     other_state text, due double precision
@@ -155,8 +163,15 @@ begin
                    e.xmin = pg_current_xact_id()::xid as is_mate
               from oncebox.unique_event as e
              cross join lateral (
-                   select oncebox.state_of(e.cursor, e.record_offset, e.event_index, e.generation,
-                                           e.xmin = pg_current_xact_id()::xid) as state) as s
+                   select case when e.xmin <> pg_current_xact_id()::xid
+                               then oncebox.state_of(e.cursor, e.record_offset, e.event_index, e.generation, e.ended)
+                               -- One of the same batch, as it is about to be stored.
+                               else (select case when fates[j] = 'waits' or laned[j] then 'pending'
+                                                 when coalesce(dues[j], own_dues[j]) > extract(epoch from clock_timestamp()) then 'scheduled'
+                                                 else 'available' end
+                                       from generate_series(1, i - 1) as j
+                                      where event_cursors[j] = e.cursor and offsets[j] = e.record_offset and indexes[j] = e.event_index
+                                      limit 1) end as state) as s
              where e.workflow = workflows[i] and e.fingerprint = fingerprints[i] and e.stored
                and (e.cursor, e.record_offset, e.event_index, e.generation)
                    <> (event_cursors[i], offsets[i], indexes[i], own_generation)
@@ -183,10 +198,17 @@ begin
                   from oncebox.retry as r
                  where r.cursor = one.cursor and r.record_offset = one.record_offset and r.event_index = one.event_index
                    and r.generation = one.generation and r.state = 'scheduled';
+                if mate is not null and one.state = 'scheduled' then
+                    old_due := coalesce(dues[mate], own_dues[mate]);
+                end if;
                 dues[i] := coalesce(old_due, dues[i]);
             end if;
             if mate is not null then
                 fates[mate] := 'cancelled';
+                update oncebox.unique_event as e
+                   set ended = 'cancelled'
+                 where e.workflow = workflows[i] and e.fingerprint = fingerprints[i] and e.cursor = one.cursor
+                   and e.record_offset = one.record_offset and e.event_index = one.event_index and e.generation = one.generation;
                 -- It waited for one that is being sent: so does whoever replaces it, which is found in its own right.
             elsif not oncebox.cancel_waiting(one.cursor, one.record_offset, one.event_index, one.generation) then
                 perform 1 from oncebox.retry as r
@@ -224,6 +246,8 @@ returns table (cursor bigint, record_offset bigint, event_index integer, generat
 language plpgsql as $$
 #variable_conflict use_column
 begin
+    -- Cursors before keys, as everywhere.
+    perform 1 from oncebox.cursor as c where c.id = at_cursor for update;
     perform 1
        from oncebox.unique_key as k
       where (k.workflow, k.fingerprint) in (
@@ -307,6 +331,16 @@ create index cancel_workflow on oncebox.cancel (workflow);
 
 -- Grows with every event that is cancelled before it was claimed: a claim that looked before does not move the range.
 alter table oncebox.cursor add column cancels bigint not null default 0;
+
+-- Whether an event is to be cancelled, as of now: for whoever has waited for a lock since its statement began.
+create function oncebox.is_withdrawn(at_cursor bigint, at_offset bigint, at_index integer, at_generation integer) returns boolean
+language plpgsql as $$
+begin
+    return exists (select 1 from oncebox.cancel as x
+                    where x.cursor = at_cursor and x.record_offset = at_offset and x.event_index = at_index
+                      and x.generation = at_generation);
+end
+$$;
 
 -- Cancels an event: see sql/operate/cancel.sql.
 create function oncebox.cancel_event(

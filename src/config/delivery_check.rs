@@ -54,6 +54,13 @@ pub fn guarantee(raw: &RawWorkflow, here: &str, report: &mut Report<'_>) -> (Gua
             );
         }
     }
+    if delivery.deduplication.is_some() && delivery.unique.is_some() {
+        report.problem(
+            &format!("{here}/delivery/deduplication"),
+            "`deduplication` beside `unique`: an event that takes another's place could itself be suppressed as a repeat, and both be lost",
+            "one of them; unique: {keys: [args], states: [.., completed], period: ..} suppresses repeats too",
+        );
+    }
     if matches!(delivery.on_in_doubt, Some(OnInDoubt::Ask)) && raw.endpoint.lookup.url.is_none() {
         report.problem(
             &format!("{here}/delivery/onInDoubt"),

@@ -79,7 +79,11 @@ impl UniquePolicy {
             if !is_duration(period) {
                 wrong.push(("period", format!("`{period}` is not a duration"), "ISO 8601, such as PT1H, P1D or P1M"));
             } else if is_beyond_all_calendars(period) {
-                wrong.push(("period", format!("`{period}` is longer than calendars go"), "up to 9999 of each unit"));
+                wrong.push((
+                    "period",
+                    format!("`{period}` is longer than calendars go"),
+                    "up to 9999 years, months, weeks or days",
+                ));
             }
         }
         if !wrong.is_empty() {
@@ -130,9 +134,14 @@ fn units(text: &str) -> Option<String> {
     Some(units)
 }
 
+/// Nor does Postgres add it to a time.
 fn is_beyond_all_calendars(duration: &str) -> bool {
-    duration.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.trim_start_matches('0').len() > 9)
-        || duration.split_once('Y').is_some_and(|(years, _)| years.trim_start_matches(['P', '0']).len() > 4)
+    let (date, time) = duration.split_once('T').unwrap_or((duration, ""));
+    let longest = |text: &str| {
+        let numbers = text.split(|c: char| !c.is_ascii_digit());
+        numbers.map(|digits| digits.trim_start_matches('0').len()).max().unwrap_or(0)
+    };
+    longest(date) > 4 || longest(time) > 9
 }
 
 #[cfg(test)]
@@ -176,6 +185,7 @@ mod tests {
             r#"{"key": ["type"]}"#,
             r#"{"period": "1h"}"#,
             r#"{"period": "P99999Y"}"#,
+            r#"{"period": "P10000D"}"#,
             r#"{"period": "PT9999999999S"}"#,
         ] {
             assert!(check(policy).is_err(), "{policy}");

@@ -57,7 +57,7 @@ pub struct NewEvent<'a> {
 pub struct Accepted {
     pub id: String,
     pub workflow: String,
-    /// scheduled, available, active, retryable, pending, completed, cancelled or discarded; null when it is past its retention.
+    /// scheduled, available, active, retryable, pending, completed, cancelled or discarded; null when it is past its retention, or cannot be read now.
     pub state: Option<String>,
     pub key: Option<String>,
     pub event_type: Option<String>,
@@ -84,17 +84,14 @@ impl Operator {
                 return Err(Error::Met { code: "key_reused", message, place, state: None });
             }
         };
-        self.accepted(id, place, deduplicated).await
+        Ok(self.accepted(id, place, deduplicated).await)
     }
 
-    async fn accepted(&self, workflow: &str, place: Place, deduplicated: bool) -> Result<Accepted, Error> {
-        let found = match self.event(place, Payload::Hidden).await {
-            Ok(event) => Some(event),
-            // It was delivered so long ago that nothing but its key is remembered.
-            Err(Error::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
-        Ok(Accepted {
+    async fn accepted(&self, workflow: &str, place: Place, deduplicated: bool) -> Accepted {
+        // None when it was delivered so long ago that nothing but its key is remembered. Nor is it known when Postgres does not answer
+        // now: the event is stored all the same, and a no would have it sent again.
+        let found = self.event(place, Payload::Hidden).await.ok();
+        Accepted {
             id: place.to_string(),
             workflow: workflow.to_owned(),
             state: found.as_ref().map(|event| event.state.clone()),
@@ -103,7 +100,7 @@ impl Operator {
             created_at: found.as_ref().and_then(|event| event.created_at),
             due: found.as_ref().and_then(|event| event.due),
             deduplicated,
-        })
+        }
     }
 }
 
@@ -119,8 +116,8 @@ fn prepared(flow: &Workflow, request: &[u8]) -> Result<Submission, Error> {
             event.data.get().len()
         )));
     }
-    if flow.delivery.ordering_key.is_some() {
-        return Err(Error::Invalid("a workflow with an `orderingKey` takes events from Kafka only".to_owned()));
+    if flow.delivery.ordering.is_some() {
+        return Err(Error::Invalid("a workflow with `ordering: key` takes events from Kafka only".to_owned()));
     }
     let event_type = event_type(flow, event.event_type.as_deref())?;
     let key = match &event.key {

@@ -5,7 +5,7 @@
 
 mod store;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use store::store;
 /// Where events over HTTP come from, in the place of a topic. No cluster has an empty name.
 const TOPIC: &str = "http";
 const MOST_AT_ONCE: usize = 100;
+const MOST_BYTES: usize = 8 << 20;
 
 /// An event as a caller gave it, ready to be stored.
 #[derive(Debug, Clone)]
@@ -80,7 +81,7 @@ impl Submissions {
 }
 
 async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer)>) {
-    let mut known = HashSet::new();
+    let mut known = HashMap::new();
     let mut left = Asked::new();
     loop {
         if left.is_empty() && queue.recv_many(&mut left, MOST_AT_ONCE).await == 0 {
@@ -97,8 +98,9 @@ async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer
                     let _ = answer.send(Ok(stored));
                 }
             }
-            Err(_) if submissions.len() > 1 => {
-                // Each alone: one of them may be what Postgres cannot take.
+            // Surely nothing was stored. After any other error that is not known, and another try could store them twice.
+            Err(error) if error.is_about_data() && submissions.len() > 1 => {
+                // Each alone shows which.
                 for (submission, answer) in submissions.into_iter().zip(answers) {
                     let stored = store(&database, std::slice::from_ref(&submission), &mut known).await;
                     tell(&database, std::slice::from_ref(&submission));
@@ -114,12 +116,17 @@ async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer
     }
 }
 
-/// Those that share a transaction, and those that must see what becomes of the others: one of a caller's key at a time.
+/// Those that share a transaction, and those that come after it: one of a caller's key at a time, and so many bytes.
 fn without_repeats(all: Asked) -> (Asked, Asked) {
-    let mut seen = HashSet::new();
-    all.into_iter().partition(|(one, _)| match &one.own {
-        Some((key, _)) => seen.insert((Arc::clone(&one.workflow), *key)),
-        None => true,
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    all.into_iter().partition(|(one, _)| {
+        let has_room = bytes == 0 || bytes + one.body.len() <= MOST_BYTES;
+        let is_first = match &one.own {
+            Some((key, _)) => seen.insert((Arc::clone(&one.workflow), *key)),
+            None => true,
+        };
+        bytes += if has_room && is_first { one.body.len() } else { 0 };
+        has_room && is_first
     })
 }
 

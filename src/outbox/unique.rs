@@ -9,10 +9,10 @@ use std::time::Duration;
 use deadpool_postgres::Transaction;
 
 use super::append::Batch;
-use super::sql::{bytes_list, float8s, int4s, int8, int8s, texts, uuid};
+use super::sql::{booleans, bytes_list, float8s, int4s, int8, int8s, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::{UniqueConflict, UniquePolicy, UniqueState};
-use crate::event::{CursorId, Fingerprint, Place, ProcessId};
+use crate::event::{CursorId, Draft, Fingerprint, Place, ProcessId};
 
 /// What becomes of an event.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +65,9 @@ pub struct Candidate<'a> {
     pub policy: &'a UniquePolicy,
     /// For how long the key is remembered at least.
     pub kept: Duration,
+    /// When it is due by itself, in seconds since 1970; nothing: now.
+    pub due: Option<f64>,
+    pub keeps_order: bool,
 }
 
 /// Where the events' cursors must stand, and under which epoch.
@@ -93,6 +96,8 @@ pub async fn take(
     let periods: Vec<Option<&str>> = events.iter().map(|e| e.policy.period.as_deref()).collect();
     let conflicts: Vec<&str> = events.iter().map(|e| conflict(e.policy.on_conflict)).collect();
     let kept: Vec<f64> = events.iter().map(|e| e.kept.as_secs_f64()).collect();
+    let dues: Vec<Option<f64>> = events.iter().map(|e| e.due).collect();
+    let laned: Vec<bool> = events.iter().map(|e| e.keeps_order).collect();
     let parameters = [
         uuid(&process),
         int8s(&cursors),
@@ -107,6 +112,8 @@ pub async fn take(
         texts(&periods),
         texts(&conflicts),
         float8s(&kept),
+        float8s(&dues),
+        booleans(&laned),
     ];
     let file = include_str!("../../sql/ingest/take_unique.sql");
     let text = database.schema.text(file);
@@ -213,10 +220,19 @@ pub fn candidates(batches: &[Batch]) -> (Vec<Standing>, Vec<Candidate<'_>>) {
                 index: draft.index,
                 policy,
                 kept: workflow.retention,
+                due: due(draft, workflow.delivery.delay),
+                keeps_order: draft.lane.is_some(),
             });
         }
     }
     (standing.collect(), events)
+}
+
+/// When an event is due that waits for its time; as `append.sql` has it.
+fn due(draft: &Draft, delay: Duration) -> Option<f64> {
+    let now = jiff::Timestamp::now().as_millisecond();
+    let from = draft.record_at.unwrap_or(now).min(now);
+    (!delay.is_zero()).then(|| from as f64 / 1000.0 + delay.as_secs_f64())
 }
 
 /// Forgets keys whose time is up; answers how many.

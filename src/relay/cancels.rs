@@ -1,14 +1,42 @@
 //! Events that operators cancel while this process has them in memory: those that were not sent are dropped, and written down as
 //! cancelled.
 
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::warn;
+
+use super::Shared;
 use super::dispatcher::Dispatcher;
 use super::inbox::Message;
 use super::persist::until_done;
 use crate::event::Place;
+use crate::observe::chain;
 use crate::outbox::attempt::EventRef;
 use crate::outbox::cancel;
 
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Ends what was to be cancelled and is not being sent; what may be in memory here is asked for.
+pub(super) async fn sweep(shared: &Shared, workflow: &str, messages: &UnboundedSender<Message>) {
+    match cancel::sweep(&shared.database, workflow).await {
+        Ok(asked) if asked.is_empty() => {}
+        Ok(asked) => drop(messages.send(Message::CancelAsked(asked))),
+        Err(error) => warn!(workflow, error = %chain(&error), "ending what was cancelled failed; trying again"),
+    }
+}
+
 impl Dispatcher {
+    /// Looks for what was cancelled, also while nothing may be sent: it must not be sent when that is over.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        if now < self.next_sweep_at {
+            return;
+        }
+        self.next_sweep_at = now + SWEEP_EVERY;
+        let (shared, id, messages) = (self.shared.clone(), self.workflow.id.clone(), self.messages.clone());
+        tokio::spawn(async move { sweep(&shared, &id, &messages).await });
+    }
+
     /// Drops what was not sent of these. Until that is written down an event counts as claimed.
     pub(super) fn drop_cancelled(&mut self, asked: &[Place]) {
         let mut unsent: Vec<(EventRef, i64)> = Vec::new();

@@ -88,6 +88,7 @@ pub(super) struct Dispatcher {
     /// The last claim of retries failed: until Postgres answers again no slot is kept for one.
     pub claims_fail: bool,
     pub next_look_at: Instant,
+    pub next_sweep_at: Instant,
     pub next_beat_at: Instant,
     pub looking: bool,
 
@@ -148,6 +149,7 @@ impl Dispatcher {
             next_retry_at: now,
             claims_fail: false,
             next_look_at: now,
+            next_sweep_at: now,
             next_beat_at: now,
             looking: false,
             messages,
@@ -210,6 +212,7 @@ impl Dispatcher {
             self.next_look_at = now + POLL;
             self.look_for_deliveries();
         }
+        self.sweep(now);
         self.rate.fill(self.senders(), now);
         self.follow_circuit(now);
         self.watch_dead_letters(now);

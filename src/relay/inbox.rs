@@ -129,6 +129,7 @@ impl Dispatcher {
             let now = Instant::now();
             self.next_look_at = now;
             self.next_retry_at = now;
+            self.next_sweep_at = now;
             self.next_learn_at = now;
             self.windows.values_mut().for_each(|window| window.may_wait = true);
         }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
-use crate::event::{Event, Lane};
+use crate::event::{Event, Lane, Place};
 
 #[derive(Default)]
 pub struct Lanes(HashMap<Lane, Busy>);
@@ -81,6 +81,14 @@ impl Lanes {
                 Turn::Waits
             }
         }
+    }
+
+    /// Takes an event out that waits for its turn in memory.
+    pub fn take_waiting(&mut self, place: Place) -> Option<Event> {
+        self.0.values_mut().find_map(|busy| {
+            let at = busy.waiting.iter().position(|event| event.place == place)?;
+            busy.waiting.remove(at)
+        })
     }
 
     /// The first attempt that was under way is over for good.

@@ -79,17 +79,18 @@ impl Dispatcher {
         shelved.into_iter().for_each(|(behind, epoch)| self.put_behind(behind, epoch));
     }
 
-    /// Finds lanes into which something was put beside this: by an operator, or, with a delay, as it was stored.
+    /// Finds lanes into which something was put beside this: by an operator, or as it was stored, with a delay or a
+    /// uniqueness key.
     pub(super) fn learn_lanes(&mut self, now: Instant) {
         if self.workflow.delivery.ordering.is_none() || now < self.next_learn_at || self.windows.is_empty() {
             return;
         }
-        let has_delay = !self.workflow.delivery.delay.is_zero();
-        self.next_learn_at = now + if has_delay { LOOK_EVERY } else { LEARN_EVERY };
+        let each_alone = self.workflow.delivery.each_alone();
+        self.next_learn_at = now + if each_alone { LOOK_EVERY } else { LEARN_EVERY };
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
         let (database, messages, after) = (self.shared.database.clone(), self.messages.clone(), self.learned_to);
         tokio::spawn(async move {
-            let found = match has_delay {
+            let found = match each_alone {
                 true => lane::waiting(&database, &held, after).await,
                 false => lane::replayed(&database, &held).await.map(|found| (found, None)),
             };

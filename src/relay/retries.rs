@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::attempts::Job;
+use super::cancels::sweep;
 use super::dispatcher::{Dispatcher, POLL};
 use super::inbox::{Claimed, Message};
 use crate::config::{InDoubt, OnKeyFailure};
 use crate::event::Reason;
 use crate::observe::chain;
 use crate::outbox::attempt::Right;
-use crate::outbox::cancel;
 use crate::outbox::claim::{self, PutAway, Retry};
 use crate::outbox::failure::Next;
 use crate::send::lookup::Known;
@@ -51,12 +51,9 @@ impl Dispatcher {
             let lease = workflow.delivery.lease;
             let policy = workflow.delivery.in_doubt;
             let blocks = workflow.delivery.ordering == Some(OnKeyFailure::Block);
-            match cancel::sweep(&shared.database, &workflow.id).await {
-                Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => drop(messages.send(Message::CancelAsked(asked))),
-                Err(error) => {
-                    warn!(workflow = %workflow.id, error = %chain(&error), "ending what was cancelled failed");
-                }
+            if workflow.delivery.unique.is_some() {
+                // What waits for another may be free by now.
+                sweep(&shared, &workflow.id, &messages).await;
             }
             let put_away =
                 claim::put_away(&shared.database, &workflow.id, policy, blocks).await.unwrap_or_else(|error| {

@@ -196,10 +196,12 @@ impl Window {
         }
     }
 
-    /// Takes an event out that was not started, and whose turn in its lane has not come.
+    /// Takes an event out that was not started, and whose turn has not come.
     pub fn take_unsent(&mut self, place: Place) -> Option<Event> {
-        let at = self.queue.iter().position(|event| event.place == place)?;
-        self.queue.remove(at)
+        match self.queue.iter().position(|event| event.place == place) {
+            Some(at) => self.queue.remove(at),
+            None => self.lanes.take_waiting(place),
+        }
     }
 
     /// Events that are to be stored behind others of their lane.

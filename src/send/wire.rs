@@ -80,7 +80,11 @@ impl Connection {
             match self.poll_head(context) {
                 // Some answer before they have heard all.
                 Poll::Ready(Ok(head)) => Poll::Ready(Ok(Head { keeps: head.keeps && !unsent.has_remaining(), ..head })),
-                Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::Broken(broken.take().unwrap_or(error)))),
+                // What the peer said before it went says more than that it is gone.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Err(Failure::Broken(broken.take().unwrap_or(error))))
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::Broken(error))),
                 Poll::Pending => match broken.take() {
                     Some(error) => Poll::Ready(Err(Failure::Broken(error))),
                     None => Poll::Pending,

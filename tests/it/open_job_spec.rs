@@ -520,3 +520,42 @@ async fn whoever_looks_while_an_event_is_replaced_sees_one_and_never_none_or_two
     let cancelled = "select count(*) from oncebox.done where state = 'cancelled'";
     assert_eq!(case.database.count(cancelled).await, 8 * rounds());
 }
+
+#[tokio::test]
+async fn events_with_one_key_in_one_batch_are_judged_as_if_they_came_one_after_the_other() {
+    let case = std::sync::Arc::new(Case::paused("").await);
+    let mut later = event(1, &by_user("reject"));
+    later["unique"]["states"] = json!(["scheduled"]);
+    later["scheduled_at"] = json!("2125-01-01T00:00:00Z");
+    let both = together(&case, &[later.clone(), later]).await;
+    assert_eq!(both, [201, 409], "whoever shares a transaction");
+    // The time of the one that is replaced is kept, also when it is not stored yet.
+    let at = |time: &str| {
+        let mut one = event(2, &by_user("replace_except_schedule"));
+        one["scheduled_at"] = json!(time);
+        one
+    };
+    let all: Vec<Value> = (1..9).map(|hour| at(&format!("2126-01-01T{hour:02}:00:00Z"))).collect();
+    let first = case.stored(at("2126-01-01T00:00:00Z")).await;
+    assert_eq!(together(&case, &all).await, [201; 8]);
+    assert_eq!(case.state(&first).await, "cancelled");
+    let kept = "select count(*) from oncebox.retry where due = '2126-01-01T00:00:00Z'";
+    assert_eq!(
+        (case.database.count(kept).await, case.database.count("select count(*) from oncebox.retry").await),
+        (1, 2)
+    );
+}
+
+/// Statuses of requests that are made together, sorted.
+async fn together(case: &std::sync::Arc<Case>, events: &[Value]) -> Vec<u16> {
+    let all = events.iter().cloned().map(|event| {
+        let case = std::sync::Arc::clone(case);
+        tokio::spawn(async move { case.submit(event).await.0 })
+    });
+    let mut statuses = Vec::new();
+    for one in all.collect::<Vec<_>>() {
+        statuses.push(one.await.expect("an answer"));
+    }
+    statuses.sort_unstable();
+    statuses
+}

@@ -30,8 +30,7 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Unique> {
         deduplicated.push(rate(stand, flags, &format!("repeats-{round}"), REPEATS).await?);
         unique.push(rate(stand, flags, &format!("unique-{round}"), UNIQUE).await?);
     }
-    let keys = if flags.quick { KEYS / 10 } else { KEYS };
-    fill(stand, keys).await?;
+    fill(stand).await?;
     let (mut deduplicated_full, mut unique_full) = (Vec::new(), Vec::new());
     for round in 0..flags.rounds() {
         deduplicated_full.push(rate(stand, flags, &format!("repeats-full-{round}"), REPEATS).await?);
@@ -45,7 +44,7 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Unique> {
         unique_with_keys: over(&unique_full, &unique),
     };
     println!(
-        "deduplication takes {:.2} of the time without, unique {:.2}; with {keys} keys remembered their throughput is {:.2} and {:.2}",
+        "deduplication takes {:.2} of the time without, unique {:.2}; with {KEYS} keys remembered their throughput is {:.2} and {:.2}",
         found.deduplication_over_without,
         found.unique_over_without,
         found.deduplication_with_keys,
@@ -62,20 +61,20 @@ async fn rate(stand: &Stand, flags: &Flags, id: &str, more: &'static str) -> any
 }
 
 /// Keys of other events, of the workflows that come: a lookup goes through all of them.
-async fn fill(stand: &Stand, keys: i64) -> anyhow::Result<()> {
+async fn fill(stand: &Stand) -> anyhow::Result<()> {
     let of = "'unique-full-' || (n % 5)";
     stand
         .client
         .batch_execute(&format!(
             "insert into oncebox.seen (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
              select 'repeats-full-' || (n % 5), sha256(n::text::bytea), 7, n, 0, now() + interval '29 days'
-               from generate_series(1, {keys}) as n;
+               from generate_series(1, {KEYS}) as n;
              insert into oncebox.unique_key (workflow, fingerprint)
-             select {of}, sha256(n::text::bytea) from generate_series(1, {keys}) as n;
+             select {of}, sha256(n::text::bytea) from generate_series(1, {KEYS}) as n;
              insert into oncebox.unique_event
                     (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, expires_at)
              select {of}, sha256(n::text::bytea), 7, n, 0, 0, now() - interval '1 day', now() + interval '29 days'
-               from generate_series(1, {keys}) as n;
+               from generate_series(1, {KEYS}) as n;
              analyze oncebox.seen; analyze oncebox.unique_key; analyze oncebox.unique_event;"
         ))
         .await?;

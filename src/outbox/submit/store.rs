@@ -1,6 +1,6 @@
 //! One transaction: places for some events, the keys that callers gave, the keys that make events the same, then the events.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use deadpool_postgres::Transaction;
@@ -13,27 +13,32 @@ use crate::outbox::sql::{Parameter, bytes_list, float8s, int4s, int8s, texts};
 use crate::outbox::unique::{self, Candidate, Decided, Fate, Standing};
 use crate::outbox::{Database, Error, Purpose};
 
-fn cursor_of(workflow: &str) -> CursorId {
-    CursorId::of(workflow, "", TOPIC, 0)
-}
-
-/// Stores events whose callers gave no key twice. `known`: workflows whose cursor is there.
+/// Stores events whose callers gave no key twice. `known`: the cursors of workflows that are there.
 pub async fn store(
     database: &Database,
     submissions: &[Submission],
-    known: &mut HashSet<Arc<str>>,
+    known: &mut HashMap<Arc<str>, CursorId>,
 ) -> Result<Vec<Submitted>, Error> {
     for one in submissions {
-        if !known.contains(&one.workflow) {
+        if !known.contains_key(&one.workflow) {
             let name = TopicName { workflow: &one.workflow, cluster: "", topic: TOPIC, topic_id: TOPIC, direct: false };
-            let start = Start { id: cursor_of(&one.workflow), partition: 0, offset: 0 };
+            let start = Start { id: CursorId::of(&one.workflow, "", TOPIC, 0), partition: 0, offset: 0 };
             cursor::add(database, name, &[start]).await?;
-            known.insert(Arc::clone(&one.workflow));
+            // A workflow that was renamed has the one of its former name.
+            let cursors = cursor::of_topic(database, &one.workflow, "", TOPIC).await?;
+            let cursor = cursors.first().ok_or(Error::NoCursor)?.id;
+            known.insert(Arc::clone(&one.workflow), cursor);
         }
     }
-    database
-        .transaction(Purpose::Append, async |transaction| Writing { database, transaction, submissions }.run().await)
-        .await
+    let work = async |transaction: &Transaction<'_>| {
+        Writing { database, transaction, submissions, cursors: known }.run().await
+    };
+    let stored = database.transaction(Purpose::Append, work).await;
+    if let Err(Error::NoCursor) = stored {
+        // Lost in a failover: made anew the next time.
+        known.clear();
+    }
+    stored
 }
 
 /// One transaction.
@@ -41,6 +46,7 @@ struct Writing<'a> {
     database: &'a Database,
     transaction: &'a Transaction<'a>,
     submissions: &'a [Submission],
+    cursors: &'a HashMap<Arc<str>, CursorId>,
 }
 
 impl Writing<'_> {
@@ -64,7 +70,8 @@ impl Writing<'_> {
     async fn take_places(&self) -> Result<(Vec<Place>, Vec<Standing>), Error> {
         let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
         for one in self.submissions {
-            *counts.entry(cursor_of(&one.workflow).0).or_default() += 1;
+            let cursor = self.cursors.get(&one.workflow).ok_or(Error::NoCursor)?;
+            *counts.entry(cursor.0).or_default() += 1;
         }
         let cursors: Vec<i64> = counts.keys().copied().collect();
         let events: Vec<i64> = counts.values().copied().collect();
@@ -79,7 +86,7 @@ impl Writing<'_> {
         let standing = standing.collect();
         let mut places = Vec::new();
         for one in self.submissions {
-            let cursor = cursor_of(&one.workflow);
+            let cursor = *self.cursors.get(&one.workflow).ok_or(Error::NoCursor)?;
             // A workflow that lives on under another name takes nothing more under this one.
             let Some(offset) = next.get_mut(&cursor.0) else { return Err(Error::NoCursor) };
             places.push(Place { cursor, offset: *offset, index: 0, generation: 0 });
@@ -142,6 +149,8 @@ impl Writing<'_> {
                 index: 0,
                 policy,
                 kept: one.kept,
+                due: one.due.map(|due| due.as_millisecond() as f64 / 1000.0),
+                keeps_order: false,
             });
         }
         if candidates.is_empty() {
