@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# The chart, looked at without a cluster. What is missing is fetched once, into target/tools; exit code 3 says that it cannot be had.
+#
+#   dev/helm.sh tool                        builds helm from its source, by its Go package
+#   dev/helm.sh lint                        helm's own checks, and what the chart must refuse
+#   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes
+#   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
+#   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together
+#   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
+#   dev/helm.sh validate BINARY [NAME ..]   `oncebox validate` and `oncebox test` on that
+#   dev/helm.sh all [BINARY]                everything
+set -uo pipefail
+cd "$(dirname "$0")/.."
+tools=target/tools
+chart=helm/oncebox
+mkdir -p "$tools"
+
+helm_version=v3.22.0
+# The oldest and the newest that the chart is checked for, and the one that templates see.
+kubernetes_versions="1.27 1.37"
+kubernetes_version=1.33.0
+
+say() { printf 'helm: %s\n' "$*" >&2; }
+
+give_up() {
+  say "$*"
+  exit 3
+}
+
+fail() {
+  say "$*"
+  exit 1
+}
+
+tool() {
+  [ -x "$tools/helm" ] && [ "$(cat "$tools/helm.version" 2>/dev/null)" = "$helm_version" ] && return 0
+  command -v go >/dev/null || give_up "no helm: there is no Go to build it with"
+  say "building helm $helm_version into $tools (once, some minutes)"
+  rm -f "$tools/helm"
+  GOBIN="$PWD/$tools" CGO_ENABLED=0 nice -n 19 go install "helm.sh/helm/v3/cmd/helm@$helm_version" >"$tools/helm.log" 2>&1 \
+    || give_up "no helm: it cannot be fetched or built, $tools/helm.log says why"
+  echo "$helm_version" >"$tools/helm.version"
+}
+
+# Python with a YAML reader and Kubernetes' schemas.
+python() {
+  local python=$tools/kubernetes/bin/python
+  if ! [ -x "$python" ]; then
+    python3 -c 'import ensurepip, venv' 2>/dev/null || give_up "no Python with venv"
+    say "fetching Kubernetes' schemas with pip into $tools/kubernetes (once)"
+    { python3 -m venv "$tools/kubernetes" \
+      && timeout 300 "$tools/kubernetes/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 \
+        kubernetes-validate==1.37.0 PyYAML==6.0.3 jsonschema==4.26.0; } \
+      >"$tools/kubernetes.log" 2>&1 || { rm -rf "$tools/kubernetes"; give_up "Kubernetes' schemas cannot be fetched"; }
+  fi
+  "$python" "$@"
+}
+
+helm() { HELM_NO_PLUGINS=1 "$tools/helm" "$@"; }
+
+names() {
+  local file
+  for file in "$chart"/ci/*-values.yaml; do basename "$file" -values.yaml; done
+}
+
+render() { # values file, more flags
+  local values=$1
+  shift
+  helm template oncebox "$chart" --namespace relay --kube-version "$kubernetes_version" --values "$values" "$@"
+}
+
+template() { render "$chart/ci/${1:?which? one of: $(names | tr '\n' ' ')}-values.yaml"; }
+
+# Without the dashboard and the alerts, which `check` compares with their files.
+snapshot() {
+  template "$1" | awk '
+    /^---/ { cut = 0 }
+    /^# Source:/ { source = $0 }
+    cut { next }
+    { print }
+    source ~ /dashboard.yaml/ && /^  oncebox.json:/ { print "    (files/dashboard.json)"; cut = 1 }
+    source ~ /prometheusrule.yaml/ && /^spec:/ { print "  (files/alerts.yaml)"; cut = 1 }'
+}
+
+golden() {
+  local name fine=0
+  mkdir -p "$chart/ci/golden" "$tools/golden"
+  for name in $(names); do
+    snapshot "$name" >"$tools/golden/$name.yaml" || fail "$name cannot be rendered"
+    case "${1:-}" in
+      --write) cp "$tools/golden/$name.yaml" "$chart/ci/golden/$name.yaml" ;;
+      --check) diff -u "$chart/ci/golden/$name.yaml" "$tools/golden/$name.yaml" || fine=1 ;;
+      *) give_up "golden --check or --write?" ;;
+    esac
+  done
+  [ "$fine" = 0 ] || fail "what is rendered has changed; when that is meant: dev/helm.sh golden --write"
+}
+
+# What must not be rendered: a line is flags, and a word of the reason.
+refused() {
+  cat <<'LIST'
+--set admin.existingSecret=|admin.existingSecret
+--set-json admin.tokens=[]|minItems
+--set-json kafka.brokers=[]|kafka.brokers is empty
+--set-json kafka.brokers=["kafka"]|does not match pattern
+--set externalDatabase.host=|there is no Postgres
+--set kafka.securityProtocol=SASL_SSL|kafka.sasl.username
+--set kafka.securityProtocol=TLS|must be one of
+--set externalDatabase.existingSecret=,externalDatabase.existingSecretUrlKey=uri|externalDatabase.existingSecret
+--set externalDatabase.password=hunter2|not allowed
+--set config.shutdownGrace=5s|config holds
+--set config.admin.listen=127.0.0.1:1|config holds
+--set shutdownGrace=1h|does not match pattern
+--set reload.mode=sometimes|must be one of
+--set metrics.monitor.kind=Both|must be one of
+--set replicas=3|not allowed
+--set extraConfigFiles.orders=text|propertyName
+LIST
+}
+
+lint() {
+  local name flags word said
+  for name in $(names); do
+    helm lint "$chart" --strict --quiet --kube-version "$kubernetes_version" --values "$chart/ci/$name-values.yaml" || fail "lint: $name"
+  done
+  while IFS='|' read -r flags word; do
+    # The flags hold no spaces but the one between them.
+    # shellcheck disable=SC2086
+    said=$(render "$chart/ci/default-values.yaml" $flags 2>&1) && fail "lint: not refused: $flags"
+    case "$said" in *"$word"*) ;; *) fail "lint: $flags is refused for another reason: $said" ;; esac
+  done < <(refused)
+  dev/helm-readme.sh --check
+}
+
+check() {
+  local name
+  for name in $(names); do
+    template "$name" >"$tools/$name.yaml" || fail "$name cannot be rendered"
+    # shellcheck disable=SC2086
+    python dev/helm_rendered.py check "$tools/$name.yaml" "$chart/files" $kubernetes_versions || exit $?
+  done
+}
+
+extract() {
+  local name=${1:?which?} folder=${2:?where to?}
+  template "$name" >"$tools/$name.yaml" || fail "$name cannot be rendered"
+  python dev/helm_rendered.py extract "$tools/$name.yaml" "$folder"
+}
+
+validate() {
+  local binary=${1:?which binary?} name folder fine=0
+  shift
+  [ -x "$binary" ] || give_up "there is no $binary"
+  for name in $([ $# = 0 ] && names || echo "$@"); do
+    folder=target/helm/$name
+    extract "$name" "$folder" || exit $?
+    echo "== $name"
+    (
+      set -a
+      # shellcheck source=/dev/null
+      source "$folder/env"
+      "$binary" validate --config "$folder/config" && "$binary" test --config "$folder/config"
+    ) || fine=1
+  done
+  [ "$fine" = 0 ] || fail "oncebox refuses what was rendered"
+}
+
+everything() {
+  lint && golden --check && check && if [ -n "${1:-}" ]; then validate "$1"; fi
+}
+
+case "${1:-}" in
+  tool) tool ;;
+  lint | template | golden | check | extract | validate) tool && "$@" ;;
+  all) shift && tool && everything "$@" ;;
+  *) give_up "which? tool, lint, template, golden, check, extract, validate or all" ;;
+esac
