@@ -65,8 +65,8 @@ const IN_SQL: [(&str, &str, &str); 30] = [
     ),
     (
         "repeats-not-suppressed",
-        "(e.fingerprint is not null and fresh.cursor is null) as suppressed",
-        "(e.fingerprint is null and fresh.cursor is not null) as suppressed",
+        "where e.fingerprint is not null and fresh.cursor is null\n    ),",
+        "where e.fingerprint is null and fresh.cursor is not null\n    ),",
     ),
     (
         "spill-under-any-epoch",

@@ -11,9 +11,9 @@ use std::time::Duration;
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::columns::{CursorColumns, EventColumns, Special};
+use super::columns::{CursorColumns, Special, ThinColumns};
 use super::load::Load;
-use super::sql::{bytes_list, int4s, int8s, texts, uuid};
+use super::sql::{bytes_list, float8s, int4s, int8, int8s, text, texts, uuid};
 use super::unique::{self, Fate, UniqueColumns};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
@@ -96,10 +96,9 @@ impl Batch {
         self.drafts.iter().map(|draft| draft.body.len()).sum()
     }
 
-    /// Whether it is nothing but events that are stored, to be sent now.
+    /// Whether it is nothing but events that are stored, to be sent now, or suppressed.
     fn is_plain(&self) -> bool {
-        let delivery = &self.holding.workflow.delivery;
-        self.dead.is_empty() && delivery.deduplication.is_none() && !delivery.each_alone()
+        self.dead.is_empty() && !self.holding.workflow.delivery.each_alone()
     }
 
     /// How long its changes are remembered, where repeats are suppressed.
@@ -178,14 +177,15 @@ pub async fn append(
     Ok(stored)
 }
 
-/// The common case: nothing but events that are stored, to be sent now.
+/// The common case: nothing but events that are stored, to be sent now, or suppressed. What all events share is said once.
 async fn plain(
     database: &Database,
     process: ProcessId,
     batches: &[Batch],
     claim: &HashMap<CursorId, i64>,
 ) -> Result<Vec<Row>, Error> {
-    let (cursors, events) = (CursorColumns::of(batches, claim), EventColumns::of(batches));
+    let cursors = CursorColumns::of(batches, claim);
+    let events = ThinColumns::of(batches);
     let parameters = [
         uuid(&process),
         int8s(&cursors.ids),
@@ -197,19 +197,24 @@ async fn plain(
         int8s(&cursors.bytes),
         texts(&cursors.filtered),
         texts(&cursors.tombstones),
-        int8s(&events.cursors),
-        int8s(&events.offsets),
-        int4s(&events.indexes),
-        texts(&events.keys),
-        texts(&events.types),
-        texts(&events.content_types),
-        texts(&events.traceparents),
-        int8s(&events.source_ats),
-        int8s(&events.versions),
-        bytes_list(&events.bodies),
-        int8s(&events.lanes),
+        int8s(&events.each.cursors),
+        int8s(&events.each.offsets),
+        int4s(&events.each.indexes),
+        texts(&events.each.keys),
+        texts(&events.each.types),
+        texts(&events.each.content_types),
+        texts(&events.each.traceparents),
+        int8s(&events.each.source_ats),
+        int8s(&events.each.versions),
+        bytes_list(&events.each.bodies),
+        int8s(&events.each.lanes),
+        text(&events.event_type),
+        text(&events.content_type),
+        int8(&events.version),
+        bytes_list(&events.fingerprints),
+        float8s(&events.remembered),
     ];
-    database.query(Purpose::Append, include_str!("../../sql/ingest/append_plain.sql"), &parameters).await
+    database.query(Purpose::Append, include_str!("../../sql/ingest/append_events.sql"), &parameters).await
 }
 
 /// Also answers how many events of each cursor were refused as duplicates.

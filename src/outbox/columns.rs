@@ -104,6 +104,55 @@ impl<'a> EventColumns<'a> {
     }
 }
 
+/// The events' columns without what can be left out: a list is empty where all of it is the same, which is said beside it, or nothing.
+pub struct ThinColumns<'a> {
+    pub each: EventColumns<'a>,
+    pub event_type: Option<&'a str>,
+    pub content_type: Option<&'a str>,
+    pub version: Option<i64>,
+    pub fingerprints: Vec<Option<&'a [u8]>>,
+    pub remembered: Vec<f64>,
+}
+
+impl<'a> ThinColumns<'a> {
+    pub fn of(batches: &'a [Batch]) -> Self {
+        let mut each = EventColumns::of(batches);
+        let event_type = shared(&mut each.types);
+        let content_type = shared(&mut each.content_types);
+        let version = shared(&mut each.versions);
+        if each.indexes.iter().all(|index| *index == 0) {
+            each.indexes.clear();
+        }
+        leave_out_if_absent(&mut each.traceparents);
+        leave_out_if_absent(&mut each.source_ats);
+        leave_out_if_absent(&mut each.lanes);
+        let suppresses = batches.iter().any(|b| b.holding.workflow.delivery.deduplication.is_some());
+        let (fingerprints, remembered) = match suppresses {
+            true => {
+                let SpecialColumns { fingerprints, remembered, .. } = SpecialColumns::of(batches);
+                (fingerprints, remembered)
+            }
+            false => (Vec::new(), Vec::new()),
+        };
+        Self { each, event_type, content_type, version, fingerprints, remembered }
+    }
+}
+
+/// The value that all have, if there is one: the list is emptied then.
+fn shared<T: Copy + PartialEq>(list: &mut Vec<T>) -> Option<T> {
+    let first = *list.first()?;
+    list.iter().all(|one| *one == first).then(|| {
+        list.clear();
+        first
+    })
+}
+
+fn leave_out_if_absent<T>(list: &mut Vec<Option<T>>) {
+    if list.iter().all(Option::is_none) {
+        list.clear();
+    }
+}
+
 impl<'a> SpecialColumns<'a> {
     pub fn of(batches: &'a [Batch]) -> Self {
         let drafts = drafts(batches);

@@ -3,10 +3,10 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 11;
+pub const BINARY_VERSION: i32 = 12;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 11] = [
+const MIGRATIONS: [(i32, &str); 12] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
@@ -18,6 +18,7 @@ const MIGRATIONS: [(i32, &str); 11] = [
     (9, include_str!("../../sql/migrations/0009_operate.sql")),
     (10, include_str!("../../sql/migrations/0010_days.sql")),
     (11, include_str!("../../sql/migrations/0011_unique.sql")),
+    (12, include_str!("../../sql/migrations/0012_append.sql")),
 ];
 
 /// How a schema and this binary fit.

@@ -21,7 +21,7 @@ pub enum Ahead {
     Unknown,
     /// Events wait in the outbox to be read back.
     Behind,
-    /// So many events are claimed and not settled, and so many should be at most.
+    /// So many events are claimed and not started, and so many should be at most.
     By { events: usize, most: usize },
 }
 

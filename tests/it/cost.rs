@@ -173,21 +173,15 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
         let stored = wal_bytes(
             &database,
             &format!(
-                "select * from oncebox.append_plain('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
+                "select * from oncebox.append_events('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
                      array[{to}]::bigint[], array[7]::bigint[], array[{events}], array[{events} * {body}]::bigint[],
-                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, {zeros}, {keys}, {types}, {contents}, {nothing}, {times},
-                     {versions}, {bodies}, {lanes})",
+                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, '{{}}', {keys}, '{{}}', '{{}}', '{{}}', {times},
+                     '{{}}', {bodies}, '{{}}', 'OrderChanged', 'application/json', 1, '{{}}', '{{}}')",
                 cursors = all("1::bigint"),
                 offsets = all("n::bigint"),
-                zeros = all("0"),
                 keys = all("'sales-orders-' || lpad(n::text, 22, '0')"),
-                types = all("'OrderChanged'::text"),
-                contents = all("'application/json'::text"),
-                nothing = all("null::text"),
                 times = all("1700000000000"),
-                versions = all("1::bigint"),
                 bodies = all(&format!("convert_to(repeat('x', {body}), 'UTF8')")),
-                lanes = all("null::bigint"),
             ),
         )
         .await;
@@ -266,7 +260,7 @@ async fn statements_are_sent_for_batches_and_not_for_events() {
         .client
         .query_one(
             "select coalesce(sum(calls), 0)::int8,
-                    coalesce(sum(calls) filter (where query like '%append_plain(%'), 0)::int8
+                    coalesce(sum(calls) filter (where query like '%append_events(%'), 0)::int8
                from pg_stat_statements where query like '%' || $1 || '.%'",
             &[&database.schema],
         )
