@@ -2,6 +2,8 @@
 -- $1 cursor, $2 offset, $3 index, $4 generation, $5 config version, $6 who
 -- events: $7 indexes, $8 keys, $9 types, $10 content types, $11 traceparents, $12 source times, $13 bodies, $14 lanes
 -- $15 the replay that it is part of, or null
+-- $16 uniqueness keys of the events (null: none, or the one that they have already), $17 seconds for which these are remembered at least,
+-- $18 the policy's period (null: none), $19 workflow
 -- One statement: the dead letter goes and its events come, or neither, and the replay counts it in the same. The delete is what
 -- makes it happen once, however often it is asked for. Not while another event of the same place, and so with the same key, is
 -- under way: an operator may have had the record read again. Where order is kept it waits at its old place in its lane for its turn. The fence goes on
@@ -19,6 +21,10 @@ with active as materialized (
 -- Nor while another event has its uniqueness key.
 rival as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation from oncebox.rival_of($1, $2, $3, $4) as r
+     union all
+    select r.cursor, r.record_offset, r.event_index, r.generation
+      from oncebox.rival_of_new($1, $19, array_remove($16, null)) as r
+     limit 1
 ),
 taken as (
     delete from oncebox.dead_letter as d
@@ -70,6 +76,12 @@ keyed as (
       join oncebox.unique_event as u
         on u.cursor = taken.cursor and u.record_offset = taken.record_offset and u.event_index = taken.event_index
        and u.generation = taken.old_generation
+     union all
+    select $19, e.fingerprint, made.cursor, made.record_offset, made.event_index, made.generation, clock_timestamp(),
+           greatest(clock_timestamp() + make_interval(secs => $17),
+                    timezone('utc', timezone('utc', clock_timestamp()) + coalesce($18, 'PT0S')::interval))
+      from made
+      join unnest($7, $16) as e (event_index, fingerprint) on e.event_index = made.event_index and e.fingerprint is not null
 ),
 counted as (
     update oncebox.cursor as c

@@ -3,6 +3,7 @@
 //! Same key and bytes, unless another key is asked for. A record that could not be read is made into events by the present
 //! configuration.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use tokio::sync::Semaphore;
 
 use super::{DeadLetter, Error};
 use crate::config::{Guarantee, Workflow};
-use crate::event::{CursorId, Draft, Lane, Place, Record};
-use crate::outbox::sql::{bytes_list, int4, int4s, int8, int8s, text, texts, uuid};
+use crate::event::{CursorId, Draft, Fingerprint, Lane, Place, Record};
+use crate::outbox::sql::{bytes_list, float8, int4, int4s, int8, int8s, text, texts, uuid};
 use crate::outbox::{Database, Purpose};
 use crate::transform::{Disposition, Origin, Transformer};
 
@@ -56,6 +57,10 @@ pub async fn replay(
     let source_ats: Vec<Option<i64>> = drafts.iter().map(|d| d.source_at).collect();
     let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
     let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
+    let unique: Vec<Option<&[u8]>> = drafts.iter().map(|d| d.unique.as_ref().map(Fingerprint::as_slice)).collect();
+    let of_workflow: &str = &workflow.id;
+    let kept = workflow.retention.as_secs_f64();
+    let period = workflow.delivery.unique.as_ref().and_then(|policy| policy.period.as_deref());
     let Place { cursor: CursorId(cursor), offset, index, generation } = letter.place;
     let parameters = [
         int8(&cursor),
@@ -73,6 +78,10 @@ pub async fn replay(
         bytes_list(&bodies),
         int8s(&lanes),
         uuid(&wish.job),
+        bytes_list(&unique),
+        float8(&kept),
+        text(&period),
+        text(&of_workflow),
     ];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
     crate::failpoint!("replay.after");
@@ -101,6 +110,8 @@ struct Again {
     traceparent: Option<String>,
     source_at: Option<i64>,
     lane: Option<Lane>,
+    /// Of a record that could not be read when it came: it has no uniqueness key yet.
+    unique: Option<Fingerprint>,
     body: Vec<u8>,
 }
 
@@ -156,6 +167,7 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
             source_at: letter.source_at,
             // It is in the letter's row.
             lane: None,
+            unique: None,
             body: body.clone(),
         }]);
     }
@@ -176,7 +188,12 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
     let transformer = Transformer::new(Arc::clone(workflow)).map_err(Error::Programs)?;
     match transformer.apply(&record, &origin) {
         Disposition::Events { drafts, .. } if drafts.is_empty() => Err(Error::MakesNothing(letter.place)),
-        Disposition::Events { drafts, .. } => Ok(drafts.into_iter().map(again).collect()),
+        Disposition::Events { drafts, .. } => {
+            // Of events of one record that are the same by its policy the first is there, as if they had come one after the other.
+            let mut keys = HashSet::new();
+            let mut is_first = |draft: &Draft| draft.unique.is_none_or(|key| keys.insert(key));
+            Ok(drafts.into_iter().filter(|draft| is_first(draft)).map(again).collect())
+        }
         Disposition::Filtered | Disposition::Tombstone => Err(Error::MakesNothing(letter.place)),
         Disposition::Rejected(rejection) => Err(Error::StillInvalid(rejection)),
     }
@@ -191,6 +208,7 @@ fn again(draft: Draft) -> Again {
         traceparent: draft.traceparent,
         source_at: draft.record_at,
         lane: draft.lane,
+        unique: draft.unique,
         body: draft.body.to_vec(),
     }
 }
@@ -216,6 +234,7 @@ mod tests {
             traceparent: None,
             source_at: None,
             lane: None,
+            unique: None,
             body: body.as_bytes().to_vec(),
         };
         for (before, after) in [
