@@ -235,7 +235,8 @@ impl Dispatcher {
         self.pace.tell(match hands_on && !self.windows.is_empty() {
             false => Ahead::Unknown,
             true if self.windows.values().any(|window| window.reads_back) => Ahead::Behind,
-            true => Ahead::By { events, most: self.most_ahead() },
+            // What is under way is not ahead: a reader that waited for it would let the queue run dry before it reads on.
+            true => Ahead::By { events: events.saturating_sub(self.unsettled), most: self.most_ahead() },
         });
     }
 

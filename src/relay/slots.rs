@@ -1,7 +1,7 @@
 //! Who gets a free slot: first attempts and retries each keep a share, so that neither a storm of retries nor a long
 //! backlog starves the other. Pure.
 
-/// Requests that start while a batch of deliveries is written down, where they are many.
+/// Requests that start while a batch of deliveries is written down, where there are few slots; else three of eight do.
 const STARTS_MEANWHILE: usize = 64;
 
 /// Requests that may be under way, and those that are.
@@ -35,7 +35,7 @@ impl Slots {
     /// Whether deliveries that are not written down will soon be what others wait for: the writing takes a few milliseconds,
     /// and what starts meanwhile needs room.
     pub fn are_awaited(&self) -> bool {
-        (2 * self.share).saturating_sub(self.unsettled) < (self.share / 4).max(STARTS_MEANWHILE)
+        (2 * self.share).saturating_sub(self.unsettled) < (3 * self.share / 8).max(STARTS_MEANWHILE)
     }
 
     /// How many each of first attempts and retries keeps while both wait.
@@ -166,7 +166,7 @@ mod tests {
             allowed: usize::MAX,
         };
         assert!(!slots(64, 64).are_awaited() && slots(64, 65).are_awaited());
-        assert!(!slots(512, 896).are_awaited() && slots(512, 897).are_awaited());
+        assert!(!slots(512, 832).are_awaited() && slots(512, 833).are_awaited());
         assert!(slots(16, 1).are_awaited(), "with few slots nothing is gathered");
     }
 
