@@ -120,7 +120,96 @@ async fn dg_009_an_endpoint_that_answers_late_in_its_time_is_asked_once() {
 }
 
 #[tokio::test]
-async fn dg_013_dg_014_dg_015_the_guarantees_that_are_offered_are_told() {
+async fn dg_010_the_key_is_a_structured_string_in_its_header_and_the_same_in_the_body() {
+    let (topic, database, receiver) = services().await;
+    let relay = Relay::start(&Config::new(&topic, &database, &receiver));
+    relay.ready().await;
+    let id = submit(&relay, json!({"type": "t", "data": 1, "key": "order-17"})).await;
+    becomes(&relay, &id, "completed").await;
+    let seen = receiver.seen();
+    let key = (seen[0].header("idempotency-key"), seen[0].header("webhook-id"));
+    assert_eq!(key, (Some("\"order-17\""), Some("order-17")));
+    let body: Value = serde_json::from_slice(&seen[0].body).expect("JSON");
+    assert_eq!(body["idempotencyKey"], "order-17");
+}
+
+#[tokio::test]
+async fn dg_012_a_success_that_comes_after_the_lease_counts_and_the_failure_after_it_changes_nothing() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    // The first request succeeds while its sender stands still; the second, of whoever took over, fails long after.
+    let receiver = TestReceiver::deciding(|seen| match seen.attempt {
+        1 => Answer::After(Duration::from_secs(3), Box::new(Answer::Process)),
+        _ => Answer::After(Duration::from_secs(10), Box::new(Answer::status(500))),
+    })
+    .await;
+    let mut slow = Config::new(&topic, &database, &receiver);
+    (slow.timeout, slow.lease) = ("4s", "5s");
+    let stopped = Relay::start(&slow);
+    stopped.ready().await;
+    let id = submit(&stopped, json!({"type": "t", "data": 1})).await;
+    eventually("it is sent", PATIENCE, async || (receiver.seen().len() == 1).then_some(())).await;
+    stopped.signal(19);
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("20s", "22s");
+    let other = Relay::start(&config);
+    other.ready().await;
+    eventually("it is sent again", PATIENCE, async || (receiver.seen().len() == 2).then_some(())).await;
+    stopped.signal(18);
+    becomes(&other, &id, "completed").await;
+    assert!(stopped.metric("oncebox_late_acks_total", "orders").await.is_some_and(|late| late >= 1.0));
+    eventually("the failure has come", PATIENCE, async || {
+        (other.metric("oncebox_in_flight", "orders").await? == 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(other.ask(&format!("/v1/events/{id}")).await["state"], "completed");
+    assert_eq!(receiver.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn dg_013_at_most_once_loses_rather_than_repeats_and_says_which() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(|_| Answer::Hang).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.guarantee = "at-most-once";
+    (config.timeout, config.lease) = ("4s", "5s");
+    let mut relay = Relay::start(&config);
+    relay.ready().await;
+    let id = submit(&relay, json!({"type": "t", "data": 1})).await;
+    eventually("it is sent", PATIENCE, async || (receiver.seen().len() == 1).then_some(())).await;
+    relay.kill();
+    let second = Relay::start(&config);
+    second.ready().await;
+    becomes(&second, &id, "discarded").await;
+    assert_eq!(second.ask(&format!("/v1/dead-letters/{id}")).await["reason"], "in_doubt");
+    assert_eq!(receiver.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn dg_014_the_events_of_a_key_go_out_one_after_the_other_over_failures() {
+    let topic = Topic::new(1).await;
+    let database = TestDatabase::new().await;
+    let receiver = TestReceiver::deciding(|seen| match seen.attempt {
+        1 if String::from_utf8_lossy(&seen.body).contains("\"n\":3") => Answer::status(503),
+        _ => Answer::Process,
+    })
+    .await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery.push_str("\n      ordering: key");
+    let _relay = Relay::start(&config);
+    for n in 0..10 {
+        topic.send_raw(None, Some(b"one"), Some(format!("{{\"n\":{n}}}").as_bytes()), None);
+    }
+    topic.flush();
+    eventually("all arrive", PATIENCE, async || (receiver.applied() == 10).then_some(())).await;
+    let numbers = receiver.seen().into_iter().map(|seen| {
+        let body: Value = serde_json::from_slice(&seen.body).expect("JSON");
+        body["data"]["n"].as_i64().expect("a number")
+    });
+    assert_eq!(numbers.collect::<Vec<_>>(), [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[tokio::test]
+async fn dg_015_the_guarantees_that_are_offered_are_told() {
     let (topic, database, receiver) = services().await;
     let relay = Relay::start(&Config::new(&topic, &database, &receiver));
     relay.ready().await;
