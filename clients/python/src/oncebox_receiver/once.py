@@ -1,0 +1,139 @@
+"""The key and the effect in one transaction of PostgreSQL.
+
+Enters: an `Event` and an effect. Leaves: what to answer. Must hold: the key is inserted before anything else, and 2xx is
+answered only when key and effect are committed, by this copy or an earlier one.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+TABLE = """
+    create table if not exists processed_events (
+        key text primary key,
+        digest text not null,
+        source text,
+        fence bigint,
+        received_at timestamptz not null default now());
+    create index if not exists processed_events_age on processed_events (received_at);
+"""
+INSERT_KEY = """
+    insert into processed_events (key, digest, source, fence) values (%s, %s, %s, %s)
+    on conflict (key) do nothing
+"""
+KNOWN = "select digest, fence from processed_events where key = %s"
+PRUNE = """
+    delete from processed_events
+     where key in (select key from processed_events where received_at < now() - %s
+                    order by received_at limit %s)
+"""
+LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
+
+
+class Applied(enum.Enum):
+    FRESH = "the key is new: have the effect"
+    REPEAT = "the key is known: have none"
+    CONFLICT = "the key is known with other bytes: keep the first, have none"
+    STALE = "the key is known from an attempt with a higher fence: have none"
+
+
+class OutcomeUnknown(Exception):
+    """The commit failed, perhaps only its answer: the event is processed, or it is not."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    text: str
+    # Whatever went wrong, for the log. Never sent.
+    cause: Exception | None = None
+
+    @property
+    def headers(self):
+        return {"retry-after": "1"} if self.status == 503 else {}
+
+
+ANSWERS = {
+    Applied.FRESH: Answer(200, "processed\n"),
+    Applied.REPEAT: Answer(200, "seen before\n"),
+    Applied.CONFLICT: Answer(200, "seen before with other bytes; the first are kept\n"),
+    Applied.STALE: Answer(409, "a newer attempt was processed\n"),
+}
+
+
+def apply_once(connection, event, refuse_lower_fence=False):
+    """Inserts the key in the caller's transaction, and commits nothing. Have the effect only after `FRESH`.
+
+    A concurrent copy waits here for the transaction that holds the key, at most for `lock_timeout`.
+    """
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise psycopg.ProgrammingError("no transaction: the key would be kept whatever becomes of the effect")
+    inserted = connection.execute(INSERT_KEY, (event.key, event.digest, event.source, event.fence)).rowcount
+    if inserted == 1:
+        return Applied.FRESH
+    known = connection.execute(KNOWN, (event.key,)).fetchone()
+    # Pruned since the insert: it was processed, with bytes that nobody knows any more.
+    digest, fence = known or (event.digest, None)
+    if refuse_lower_fence and None not in (fence, event.fence) and event.fence < fence:
+        return Applied.STALE
+    return Applied.REPEAT if digest == event.digest else Applied.CONFLICT
+
+
+def prune(connection, older_than, at_most=1000):
+    """Forgets the oldest keys, in the caller's transaction. `older_than`: a timedelta. Returns how many they were."""
+    return connection.execute(PRUNE, (older_than, at_most)).rowcount
+
+
+@dataclass(frozen=True)
+class Once:
+    """`connect()` gives a context manager of a connection without a transaction, as `ConnectionPool.connection` does."""
+
+    connect: object
+    lock_timeout: str = field(default="2s", kw_only=True)
+    refuse_lower_fence: bool = field(default=False, kw_only=True)
+
+    def process(self, event, effect):
+        """`effect(connection)` runs at most once per key that is committed, in the transaction of the key."""
+        return self._answer(lambda: ANSWERS[self._process(event, effect)])
+
+    def lookup(self, key):
+        """For `endpoint.lookup`. Asks the unique index, which also knows the keys of transactions under way."""
+        return self._answer(lambda: Answer(200, "processed\n") if self._is_processed(key) else Answer(404, "not processed\n"))
+
+    def _process(self, event, effect):
+        with self.connect() as connection:
+            connection.execute(LOCK_TIMEOUT, (self.lock_timeout,))
+            applied = apply_once(connection, event, self.refuse_lower_fence)
+            if applied is Applied.FRESH:
+                effect(connection)
+                _commit(connection)
+            return applied
+
+    def _is_processed(self, key):
+        with self.connect() as connection:
+            connection.execute(LOCK_TIMEOUT, ("100ms",))
+            inserted = connection.execute(INSERT_KEY, (key, "", None, None)).rowcount
+            connection.rollback()
+        return inserted == 0
+
+    def _answer(self, act):
+        try:
+            return act()
+        except psycopg.errors.LockNotAvailable as error:
+            return Answer(409, "this key is being processed\n", error)
+        except OutcomeUnknown as error:
+            return Answer(500, "perhaps processed\n", error)
+        except Exception as error:
+            return Answer(503, "not processed\n", error)
+
+
+def _commit(connection):
+    # PostgreSQL answers the commit of a failed transaction without an error, and rolls back.
+    if connection.info.transaction_status != TransactionStatus.INTRANS:
+        raise psycopg.ProgrammingError("the effect failed or ended the transaction, and did not say so")
+    try:
+        connection.commit()
+    except psycopg.Error as error:
+        raise OutcomeUnknown("commit") from error

@@ -1,0 +1,137 @@
+"""Keys and effects on a real PostgreSQL, each test in a schema of its own. Without DATABASE_URL they say that they are skipped."""
+
+import os
+import unittest
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import psycopg
+from oncebox_receiver import TABLE, Applied, Event, Once, apply_once, digest_of, prune
+
+URL = os.environ.get("DATABASE_URL")
+COPIES = 16
+
+
+def event(key, body=b"{}", fence=None):
+    return Event(key, digest_of(body), fence=fence, source="credits/1/42")
+
+
+@unittest.skipUnless(URL, "no DATABASE_URL")
+class OnceTest(unittest.TestCase):
+    def setUp(self):
+        self.schema = f"clients_python_{uuid.uuid4().hex[:12]}"
+        self.connection = self.connect()
+        self.addCleanup(self.drop)
+        self.connection.execute(f"create schema {self.schema}")
+        self.connection.execute(TABLE)
+        self.connection.execute("create table effects (key text)")
+        self.connection.commit()
+        self.once = Once(self.connect)
+
+    def connect(self):
+        return psycopg.connect(URL, options=f"-c search_path={self.schema}")
+
+    def drop(self):
+        self.connection.rollback()
+        self.connection.execute(f"drop schema {self.schema} cascade")
+        self.connection.commit()
+        self.connection.close()
+
+    def effect_of(self, key):
+        return lambda connection: connection.execute("insert into effects values (%s)", (key,))
+
+    def process(self, one):
+        return self.once.process(one, self.effect_of(one.key))
+
+    def effects(self):
+        found = self.connection.execute("select key from effects order by key").fetchall()
+        self.connection.rollback()
+        return [key for (key,) in found]
+
+    def test_copies_at_the_same_time_have_one_effect(self):
+        with ThreadPoolExecutor(COPIES) as pool:
+            answers = list(pool.map(self.process, [event("one")] * COPIES))
+        self.assertEqual({answer.status for answer in answers}, {200})
+        self.assertEqual([answer.text for answer in answers].count("processed\n"), 1)
+        self.assertEqual(self.effects(), ["one"])
+
+    def test_a_repeat_after_a_rollback_has_the_effect(self):
+        def fails(connection):
+            self.effect_of("one")(connection)
+            raise RuntimeError("no")
+
+        answer = self.once.process(event("one"), fails)
+        self.assertEqual((answer.status, answer.headers), (503, {"retry-after": "1"}))
+        self.assertEqual((self.effects(), self.once.lookup("one").status), ([], 404))
+        self.assertEqual(self.process(event("one")).text, "processed\n")
+        self.assertEqual(self.process(event("one")).text, "seen before\n")
+        self.assertEqual((self.effects(), self.once.lookup("one").status), (["one"], 200))
+
+    def test_other_bytes_under_the_same_key_are_told_apart_and_have_no_effect(self):
+        self.process(event("one"))
+        answer = self.process(event("one", b"[]"))
+        self.assertEqual((answer.status, answer.text), (200, "seen before with other bytes; the first are kept\n"))
+        self.assertEqual(self.effects(), ["one"])
+
+    def test_the_caller_commits(self):
+        with self.connect() as connection:
+            self.assertIs(apply_once(connection, event("one")), Applied.FRESH)
+            self.assertIs(apply_once(connection, event("one")), Applied.REPEAT)
+            self.assertIs(apply_once(connection, event("one", b"[]")), Applied.CONFLICT)
+            connection.rollback()
+            self.assertIs(apply_once(connection, event("one")), Applied.FRESH)
+
+    def test_without_a_transaction_no_key_is_inserted(self):
+        with self.connect() as connection:
+            connection.autocommit = True
+            self.assertRaises(psycopg.ProgrammingError, apply_once, connection, event("one"))
+
+    def test_a_lower_fence_is_refused_when_asked_for(self):
+        with self.connect() as connection:
+            apply_once(connection, event("one", fence=7))
+            for fence, found in [(6, Applied.STALE), (7, Applied.REPEAT), (8, Applied.REPEAT), (None, Applied.REPEAT)]:
+                self.assertIs(apply_once(connection, event("one", fence=fence), refuse_lower_fence=True), found)
+            self.assertIs(apply_once(connection, event("one", fence=6)), Applied.REPEAT)
+            connection.commit()
+        strict = Once(self.connect, refuse_lower_fence=True)
+        self.assertEqual(strict.process(event("one", fence=6), self.effect_of("one")).status, 409)
+
+    def test_a_key_that_is_held_is_busy(self):
+        once = Once(self.connect, lock_timeout="200ms")
+        with self.connect() as holder:
+            apply_once(holder, event("one"))
+            self.assertEqual(once.process(event("one"), self.effect_of("one")).status, 409)
+            self.assertEqual(once.lookup("one").status, 409)
+            holder.rollback()
+        self.assertEqual(once.lookup("one").status, 404)
+
+    def test_a_commit_that_fails_is_in_doubt(self):
+        self.connection.execute("alter table effects add constraint once unique (key) deferrable initially deferred")
+        self.connection.execute("insert into effects values ('one')")
+        self.connection.commit()
+        self.assertEqual(self.process(event("one")).status, 500)
+        self.assertEqual(self.once.lookup("one").status, 404)
+
+    def test_an_effect_that_hides_its_failure_is_not_processed(self):
+        def hides(connection):
+            try:
+                connection.execute("select 1 / 0")
+            except psycopg.Error:
+                pass
+
+        self.assertEqual(self.once.process(event("one"), hides).status, 503)
+        self.assertEqual(self.once.lookup("one").status, 404)
+
+    def test_a_database_that_is_away_is_not_processed(self):
+        away = Once(lambda: psycopg.connect("postgresql://127.0.0.1:1/none"))
+        self.assertEqual(away.process(event("one"), self.effect_of("one")).status, 503)
+
+    def test_old_keys_are_pruned_a_few_at_a_time(self):
+        insert = "insert into processed_events values (%s, '', null, null, now() - make_interval(days => %s))"
+        for key, days in [("oldest", 40), ("older", 35), ("old", 31), ("young", 29)]:
+            self.connection.execute(insert, (key, days))
+        self.assertEqual(prune(self.connection, timedelta(days=30), at_most=2), 2)
+        left = self.connection.execute("select key from processed_events order by key").fetchall()
+        self.assertEqual(left, [("old",), ("young",)])
+        self.assertEqual(prune(self.connection, timedelta(days=30)), 1)

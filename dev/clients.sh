@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# The receivers' kits in clients/: fetches what one needs into target/clients, builds it there, and runs its tests.
+#
+#   dev/clients.sh LANG test             its tests; the last line sums them up. DATABASE_URL: those on a real Postgres too
+#   dev/clients.sh LANG sample-command   builds, and prints the command that starts its sample receiver, a word per line
+#   dev/clients.sh all test              every kit; the last line is `N passed, M failed, K skipped`
+#
+# LANG: python, typescript, go, java, rust, csharp. Nothing is written into clients/. Exit code 3: it cannot be had here, and
+# the last line says why.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+out=$root/target/clients
+language=${1:-}
+action=${2:-}
+
+say() { printf 'clients: %s\n' "$*" >&2; }
+
+give_up() {
+  say "$*"
+  exit 3
+}
+
+install() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  say "installing Debian package(s): $*"
+  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# A copy of the kit, so that what a build leaves behind is not left among the sources.
+copy() {
+  rm -rf "$2"
+  mkdir -p "$2"
+  cp -R "$root/clients/$1/." "$2/"
+}
+
+# All that a build hangs on, in one line.
+fingerprint() { (cd "$root/clients/$1" && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum); }
+
+# $1: what came out is of these sources. With two arguments: say so.
+is_built() { [ "$(cat "$out/$1/.complete" 2>/dev/null)" = "$(fingerprint "$1")" ]; }
+built() { fingerprint "$1" >"$out/$1/.complete"; }
+
+# Reads a log of tests; prints the line that `all` adds up.
+sum_up() {
+  printf '%s: %s passed, %s failed, %s skipped\n' "$language" "$1" "$2" "$3"
+  [ "$2" = 0 ]
+}
+
+count() { grep -cE "$1" "$log" || true; }
+
+prepare_python() {
+  local venv=$out/python/venv kit=$out/python/kit
+  if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    install python3 python3-venv || give_up "no Python with venv can be had"
+  fi
+  is_built python && return 0
+  copy python "$kit"
+  rm -rf "$venv"
+  say "fetching psycopg and setuptools with pip into $venv"
+  python3 -m venv "$venv" >&2 || give_up "no virtual environment can be made"
+  timeout 300 "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$kit[sample]" >&2 \
+    || give_up "the Python kit cannot be installed"
+  built python
+}
+
+sample_python() { printf '%s\n' "$out/python/venv/bin/python" "$out/python/kit/sample/main.py"; }
+
+test_python() {
+  (cd "$out/python/kit" && PYTHONDONTWRITEBYTECODE=1 ../venv/bin/python -W error -m unittest discover -v -s tests) 2>&1 | tee "$log"
+  local status=$? skipped failed
+  skipped=$(count ' \.\.\. skipped')
+  failed=$(count '^(FAIL|ERROR):')
+  [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+  sum_up "$(count ' \.\.\. ok$')" "$failed" "$skipped"
+}
+
+all() {
+  local passed=0 failed=0 skipped=0 one line p f s
+  for one in python typescript go java rust csharp; do
+    echo "== $one"
+    "$0" "$one" test 2>&1 | tee "$out/$one.log"
+    line=$(grep -E "^$one: [0-9]+ passed" "$out/$one.log" | tail -n 1)
+    if [ -n "$line" ]; then
+      read -r p f s <<<"$(tr -dc '0-9 ' <<<"$line")"
+    elif [ "$(tail -n 1 "$out/$one.log" | cut -c 1-8)" = "clients:" ]; then
+      p=0 f=0 s=1
+    else
+      p=0 f=1 s=0
+    fi
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  done
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ]
+}
+
+usage() {
+  sed -n '2,9p' "$0" | cut -c 3- >&2
+  exit 2
+}
+
+mkdir -p "$out"
+case "$language:$action" in
+  all:test) all ;;
+  python:* | typescript:* | go:* | java:* | rust:* | csharp:*)
+    log=$out/$language.test.log
+    mkdir -p "$out/$language"
+    cp clients/vectors.json "$out/vectors.json"
+    cp clients/vectors.json "$out/$language/vectors.json"
+    # Tests in parallel: the second waits, and finds all there.
+    exec 9>"$out/$language.lock"
+    flock 9
+    "prepare_$language"
+    flock -u 9
+    case "$action" in
+      test) "test_$language" ;;
+      sample-command) "sample_$language" ;;
+      *) usage ;;
+    esac
+    ;;
+  *) usage ;;
+esac
