@@ -75,6 +75,27 @@ test_python() {
   sum_up "$(count ' \.\.\. ok$')" "$failed" "$skipped"
 }
 
+prepare_typescript() {
+  local kit=$out/typescript/kit
+  if ! command -v npm >/dev/null; then install nodejs npm || give_up "no Node.js with npm can be had"; fi
+  is_built typescript && return 0
+  copy typescript "$kit"
+  say "fetching pg and typescript with npm into $kit"
+  (cd "$kit" && timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1) >&2 \
+    || give_up "pg and typescript cannot be had"
+  # Not something that is missing: a kit that does not compile is a failure.
+  (cd "$kit" && node_modules/.bin/tsc) >&2 || exit 1
+  built typescript
+}
+
+sample_typescript() { printf '%s\n' node "$out/typescript/kit/dist/sample/main.js"; }
+
+test_typescript() {
+  (cd "$out/typescript/kit" && node --test --test-reporter=spec dist/test/) 2>&1 | tee "$log"
+  of() { sed -nE "s/^ℹ $1 ([0-9]+)$/\1/p" "$log" | tail -n 1; }
+  sum_up "$(of pass)" "$(of fail)" "$(of skipped)"
+}
+
 all() {
   local passed=0 failed=0 skipped=0 one line p f s
   for one in python typescript go java rust csharp; do

@@ -1,0 +1,150 @@
+// The key and the effect in one transaction of PostgreSQL.
+//
+// Enters: an `Event` and an effect. Leaves: what to answer. Must hold: the key is inserted before anything else, and 2xx is
+// answered only when key and effect are committed, by this copy or an earlier one.
+
+import pg from "pg";
+import type { Event } from "./event.js";
+
+export const TABLE = `
+  create table if not exists processed_events (
+    key text primary key,
+    digest text not null,
+    source text,
+    fence bigint,
+    received_at timestamptz not null default now());
+  create index if not exists processed_events_age on processed_events (received_at);
+`;
+const INSERT_KEY = `
+  insert into processed_events (key, digest, source, fence) values ($1, $2, $3, $4)
+  on conflict (key) do nothing
+`;
+const KNOWN = "select digest, fence from processed_events where key = $1";
+const PRUNE = `
+  delete from processed_events
+   where key in (select key from processed_events where received_at < now() - make_interval(secs => $1)
+                  order by received_at limit $2)
+`;
+const LOCK_TIMEOUT = "select set_config('lock_timeout', $1, true)";
+// Postgres: lock_timeout ran out.
+const LOCK_NOT_AVAILABLE = "55P03";
+
+/**
+ * `fresh`: the key is new, have the effect. The others have none. `repeat`: the key is known; `conflict`: with other bytes,
+ * keep the first; `stale`: from an attempt with a higher fence.
+ */
+export type Applied = "fresh" | "repeat" | "conflict" | "stale";
+
+export interface Answer {
+  status: number;
+  text: string;
+  headers: Record<string, string>;
+  /** Whatever went wrong, for the log. Never sent. */
+  cause?: unknown;
+}
+
+export interface Options {
+  /** As Postgres has it; `2s`. Keep it and the pool's timeout below the workflow's `endpoint.timeout`. */
+  lockTimeout?: string;
+  /** Tells `stale` apart; off. */
+  refuseLowerFence?: boolean;
+}
+
+/** The commit failed, perhaps only its answer: the event is processed, or it is not. */
+class OutcomeUnknown extends Error {}
+
+/**
+ * Inserts the key in the caller's transaction, and commits nothing. Have the effect only after `fresh`.
+ * A concurrent copy waits here for the transaction that holds the key, at most for `lock_timeout`.
+ */
+export async function applyOnce(client: pg.ClientBase, event: Event, options: Options = {}): Promise<Applied> {
+  const inserted = await client.query(INSERT_KEY, [event.key, event.digest, event.source, event.fence?.toString()]);
+  if (inserted.rowCount === 1) return "fresh";
+  const { rows: [known] } = await client.query<{ digest: string; fence: string | null }>(KNOWN, [event.key]);
+  // Pruned since the insert: it was processed, with bytes that nobody knows any more.
+  if (known === undefined) return "repeat";
+  const isOlder = known.fence !== null && event.fence !== undefined && event.fence < BigInt(known.fence);
+  if (options.refuseLowerFence && isOlder) return "stale";
+  return known.digest === event.digest ? "repeat" : "conflict";
+}
+
+/** Forgets the oldest keys, in the caller's transaction. Returns how many they were. */
+export async function prune(client: pg.ClientBase | pg.Pool, olderThanSeconds: number, atMost = 1000): Promise<number> {
+  return (await client.query(PRUNE, [olderThanSeconds, atMost])).rowCount ?? 0;
+}
+
+export class Once {
+  constructor(
+    private readonly pool: pg.Pool,
+    private readonly options: Options = {},
+  ) {}
+
+  /** `effect` runs at most once per key that is committed, in the transaction of the key. */
+  process(event: Event, effect: (client: pg.PoolClient) => Promise<unknown>): Promise<Answer> {
+    return this.transaction(this.options.lockTimeout ?? "2s", async (client) => {
+      const applied = await applyOnce(client, event, this.options);
+      if (applied === "fresh") {
+        await effect(client);
+        await commit(client);
+      }
+      return ANSWERS[applied];
+    });
+  }
+
+  /** For `endpoint.lookup`. Asks the unique index, which also knows the keys of transactions under way. */
+  lookup(key: string): Promise<Answer> {
+    return this.transaction("100ms", async (client) => {
+      const inserted = await client.query(INSERT_KEY, [key, "", null, null]);
+      return inserted.rowCount === 0 ? answer(200, "processed\n") : answer(404, "not processed\n");
+    });
+  }
+
+  /** On a connection of its own. Whatever `act` leaves uncommitted is rolled back. */
+  private async transaction(lockTimeout: string, act: (client: pg.PoolClient) => Promise<Answer>): Promise<Answer> {
+    try {
+      const client = await this.pool.connect();
+      // A connection that breaks while it is out of the pool would otherwise end the process; its next query fails as well.
+      const ignore = () => {};
+      client.on("error", ignore);
+      try {
+        await client.query("begin");
+        await client.query(LOCK_TIMEOUT, [lockTimeout]);
+        return await act(client);
+      } finally {
+        // After a commit this does nothing; a connection that cannot even roll back is closed, which also rolls back.
+        const broken = await client.query("rollback").then(() => false, () => true);
+        client.off("error", ignore);
+        client.release(broken);
+      }
+    } catch (trouble) {
+      return answerTo(trouble);
+    }
+  }
+}
+
+const ANSWERS: Record<Applied, Answer> = {
+  fresh: answer(200, "processed\n"),
+  repeat: answer(200, "seen before\n"),
+  conflict: answer(200, "seen before with other bytes; the first are kept\n"),
+  stale: answer(409, "a newer attempt was processed\n"),
+};
+
+function answer(status: number, text: string): Answer {
+  return { status, text, headers: {} };
+}
+
+function answerTo(cause: unknown): Answer {
+  if (cause instanceof pg.DatabaseError && cause.code === LOCK_NOT_AVAILABLE) {
+    return { ...answer(409, "this key is being processed\n"), cause };
+  }
+  if (cause instanceof OutcomeUnknown) return { ...answer(500, "perhaps processed\n"), cause };
+  return { status: 503, text: "not processed\n", headers: { "retry-after": "1" }, cause };
+}
+
+async function commit(client: pg.PoolClient): Promise<void> {
+  const { command } = await client.query("commit").catch((cause) => {
+    throw new OutcomeUnknown("commit", { cause });
+  });
+  // Postgres answers the commit of a failed transaction without an error, and rolls back.
+  if (command !== "COMMIT") throw new Error("the effect failed, and did not say so");
+}
