@@ -96,6 +96,36 @@ test_typescript() {
   sum_up "$(of pass)" "$(of fail)" "$(of skipped)"
 }
 
+# Nothing is written beside the sources here, so that they are built where they are.
+go_here() {
+  (
+    cd "$root/clients/go" || exit
+    export GOMODCACHE=$out/go/modules GOCACHE=$out/go/cache GOFLAGS=-modcacherw GOWORK=off CGO_ENABLED=0 GOTOOLCHAIN=local
+    go "$@"
+  )
+}
+
+prepare_go() {
+  # Debian's own is too old.
+  command -v go >/dev/null || give_up "no Go can be had"
+  go_here list -m >/dev/null 2>&1 || give_up "Go 1.23 or newer cannot be had: this is $(go env GOVERSION)"
+  is_built go && return 0
+  say "fetching pgx with go into $out/go/modules"
+  go_here mod download >&2 || give_up "pgx cannot be had"
+  go_here build -o "$out/go/sample" ./sample >&2 || exit 1
+  built go
+}
+
+sample_go() { printf '%s\n' "$out/go/sample"; }
+
+test_go() {
+  { go_here vet ./... && go_here test -count=1 -v ./...; } 2>&1 | tee "$log"
+  local status=$? failed
+  failed=$(count '^--- FAIL')
+  [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+  sum_up "$(count '^--- PASS')" "$failed" "$(count '^--- SKIP')"
+}
+
 all() {
   local passed=0 failed=0 skipped=0 one line p f s
   for one in python typescript go java rust csharp; do
