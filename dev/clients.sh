@@ -126,6 +126,41 @@ test_go() {
   sum_up "$(count '^--- PASS')" "$failed" "$(count '^--- SKIP')"
 }
 
+maven() {
+  (cd "$out/java/kit" && timeout 600 mvn -B -ntp -Dmaven.repo.local="$out/java/repository" -Dstyle.color=never "$@" 2>&1) \
+    | sed 's/\x1b\[[0-9;]*m//g' | grep -vE '^(\[INFO\] *(-+|Scanning.*)?)?$'
+}
+
+prepare_java() {
+  if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then
+    install maven default-jdk-headless || give_up "no Maven with a JDK can be had"
+  fi
+  is_built java && return 0
+  copy java "$out/java/kit"
+  say "fetching the JDBC driver, Jackson and JUnit with maven into $out/java/repository"
+  maven -DskipTests -DoutputDirectory="$out/java/lib" test dependency:copy-dependencies 2>&1 | tee "$log" >&2
+  if [ "${PIPESTATUS[0]}" != 0 ]; then
+    ! grep -q 'COMPILATION ERROR' "$log" || exit 1
+    give_up "the JDBC driver, Jackson and JUnit cannot be had"
+  fi
+  built java
+}
+
+sample_java() {
+  local kit=$out/java/kit/target
+  printf '%s\n' java -cp "$kit/classes:$kit/test-classes:$out/java/lib/*" dev.oncebox.sample.Main
+}
+
+test_java() {
+  maven surefire:test | tee "$log"
+  local status=$? counts run failures errors skipped
+  counts=$(grep -E '^\[[A-Z]+\] Tests run: [0-9]+, Failures: [0-9]+, Errors: [0-9]+, Skipped: [0-9]+ *$' "$log" | tail -n 1)
+  read -r run failures errors skipped <<<"$(tr -dc '0-9 ' <<<"${counts#*]}")"
+  failures=$((${failures:-1} + ${errors:-0}))
+  [ "$status" = 0 ] || [ "$failures" != 0 ] || failures=1
+  sum_up "$((${run:-1} - failures - ${skipped:-0}))" "$failures" "${skipped:-0}"
+}
+
 all() {
   local passed=0 failed=0 skipped=0 one line p f s
   for one in python typescript go java rust csharp; do

@@ -1,0 +1,13 @@
+package dev.oncebox.receiver;
+
+/** What became of a key. Only after {@code FRESH} have the effect. */
+public enum Applied {
+    /** The key is new. */
+    FRESH,
+    /** The key is known. */
+    REPEAT,
+    /** The key is known with other bytes: keep the first. */
+    CONFLICT,
+    /** The key is known from an attempt with a higher fence. */
+    STALE
+}
