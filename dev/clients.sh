@@ -161,6 +161,30 @@ test_java() {
   sum_up "$((${run:-1} - failures - ${skipped:-0}))" "$failures" "${skipped:-0}"
 }
 
+# Built where it is: all that cargo writes goes under target/.
+cargo_here() { (cd "$root/clients/rust" && CARGO_TARGET_DIR=$out/rust cargo "$@"); }
+
+prepare_rust() {
+  command -v cargo >/dev/null || give_up "no Rust can be had"
+  is_built rust && return 0
+  say "fetching crates with cargo"
+  CARGO_NET_RETRY=1 cargo_here fetch --locked --quiet >&2 || give_up "the crates cannot be had"
+  cargo_here build --locked --quiet --example sample >&2 || exit 1
+  built rust
+}
+
+sample_rust() { printf '%s\n' "$out/rust/debug/examples/sample"; }
+
+test_rust() {
+  cargo_here test --locked --quiet --no-fail-fast -- --nocapture 2>&1 | tee "$log"
+  local status=$? passed failed skipped
+  passed=$(sed -nE 's/^test result: .* ([0-9]+) passed.*/\1/p' "$log" | awk '{sum += $1} END {print sum + 0}')
+  failed=$(sed -nE 's/^test result: .* ([0-9]+) failed.*/\1/p' "$log" | awk '{sum += $1} END {print sum + 0}')
+  skipped=$(count '^skipped: ')
+  [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+  sum_up "$((passed - skipped))" "$failed" "$skipped"
+}
+
 all() {
   local passed=0 failed=0 skipped=0 one line p f s
   for one in python typescript go java rust csharp; do
