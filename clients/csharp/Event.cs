@@ -37,7 +37,8 @@ public sealed record Event(string Key, string Digest, string? Id, long? Attempt,
     }
 
     /// <summary>After Verify: the key from webhook-id alone, since the signature does not cover the other header.</summary>
-    public static Event ReadSigned(IHeaderDictionary headers, byte[] body) => Of(PlainKey(headers["webhook-id"]), headers, body);
+    public static Event ReadSigned(IHeaderDictionary headers, byte[] body) =>
+        Of(PlainKey(headers["webhook-id"]), headers, body);
 
     public static string DigestOf(byte[] body) => $"sha-256=:{Convert.ToBase64String(SHA256.HashData(body))}:";
 
@@ -49,7 +50,8 @@ public sealed record Event(string Key, string Digest, string? Id, long? Attempt,
         if (attempt == 0) throw new Refused(Reason.BadNumber);
         var digest = DigestOf(body);
         var given = string.Join(',', headers["content-digest"].ToArray()).Split(',').Select(part => part.Trim());
-        if (given.Any(part => part.StartsWith("sha-256=", StringComparison.Ordinal) && part != digest)) throw new Refused(Reason.DigestDiffers);
+        var differs = given.Any(part => part.StartsWith("sha-256=", StringComparison.Ordinal) && part != digest);
+        if (differs) throw new Refused(Reason.DigestDiffers);
         return new Event(key, digest, Text(headers["oncebox-event"]), attempt, fence, Text(headers["oncebox-source"]));
     }
 

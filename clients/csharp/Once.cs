@@ -7,7 +7,8 @@ using Npgsql;
 
 namespace Oncebox.Receiver;
 
-/// <summary>What became of a key. Only after Fresh have the effect. Conflict: known with other bytes; Stale: from a higher fence.</summary>
+/// <summary>What became of a key. Only after Fresh have the effect. Conflict: known with other bytes; Stale: from a higher
+/// fence.</summary>
 public enum Applied { Fresh, Repeat, Conflict, Stale }
 
 /// <summary>What to do about a copy whose fence is lower than that of the copy that was processed.</summary>
@@ -34,6 +35,7 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
         insert into processed_events (key, digest, source, fence) values ($1, $2, $3, $4)
         on conflict (key) do nothing
         """;
+    private const string SetLockTimeout = "select set_config('lock_timeout', $1, true)";
     private const string PruneOld = """
         delete from processed_events
          where key in (select key from processed_events where received_at < now() - $1
@@ -96,7 +98,7 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
         {
             await using var connection = await source.OpenConnectionAsync();
             await using var transaction = await connection.BeginTransactionAsync();
-            await using var set = Command(transaction, "select set_config('lock_timeout', $1, true)", $"{timeout.TotalMilliseconds:F0}");
+            await using var set = Command(transaction, SetLockTimeout, $"{timeout.TotalMilliseconds:F0}");
             await set.ExecuteNonQueryAsync();
             return await act(transaction);
         }

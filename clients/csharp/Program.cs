@@ -23,11 +23,13 @@ string Setting(string name, string otherwise) => Environment.GetEnvironmentVaria
 await using var source = NpgsqlDataSource.Create(ConnectionTo(new Uri(Setting("DATABASE_URL", "postgresql://localhost"))));
 await using (var tables = source.CreateCommand(Once.Table + Accounts)) await tables.ExecuteNonQueryAsync();
 var once = new Once(source);
-var secrets = Setting("WEBHOOK_SECRET", "").Split(' ', StringSplitOptions.RemoveEmptyEntries).Select(Signature.SecretIn).ToList();
+var known = Setting("WEBHOOK_SECRET", "").Split(' ', StringSplitOptions.RemoveEmptyEntries);
+var secrets = known.Select(Signature.SecretIn).ToList();
 
 var builder = WebApplication.CreateSlimBuilder();
 builder.Logging.ClearProviders();
-builder.WebHost.UseUrls("http://" + Setting("LISTEN", "127.0.0.1:8082")).ConfigureKestrel(kestrel => kestrel.Limits.MaxRequestBodySize = LargestBody);
+builder.WebHost.UseUrls("http://" + Setting("LISTEN", "127.0.0.1:8082"));
+builder.WebHost.ConfigureKestrel(kestrel => kestrel.Limits.MaxRequestBodySize = LargestBody);
 var app = builder.Build();
 app.MapPost("/events", async (HttpRequest request) =>
 {
@@ -75,7 +77,8 @@ static (string Account, long Amount)? CreditIn(byte[] body)
         // JSON can hold what Postgres cannot: the character 0. Half a surrogate pair is refused above.
         return account == null || account.Contains('\0') || Math.Abs(amount) >= 1L << 53 ? null : (account, amount);
     }
-    catch (Exception error) when (error is JsonException or InvalidOperationException or KeyNotFoundException or FormatException or OverflowException)
+    catch (Exception error) when (error is JsonException or InvalidOperationException or KeyNotFoundException
+        or FormatException or OverflowException)
     {
         return null;
     }

@@ -20,8 +20,8 @@ public static class Signature
         var encoded = text.StartsWith("whsec_", StringComparison.Ordinal) ? text["whsec_".Length..] : text;
         var secret = Convert.FromBase64String(encoded);
         // .NET skips white space.
-        if (secret.Length == 0 || Convert.ToBase64String(secret) != encoded) throw new FormatException("the secret is not base64");
-        return secret;
+        var isWhole = secret.Length > 0 && Convert.ToBase64String(secret) == encoded;
+        return isWhole ? secret : throw new FormatException("the secret is not base64");
     }
 
     /// <summary>Answer 401 to all but Good: it is tried again.</summary>

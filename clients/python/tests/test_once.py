@@ -1,4 +1,4 @@
-"""Keys and effects on a real PostgreSQL, each test in a schema of its own. Without DATABASE_URL they say that they are skipped."""
+"""Keys and effects on a real PostgreSQL, each test in a schema of its own; skipped without DATABASE_URL."""
 
 import os
 import unittest

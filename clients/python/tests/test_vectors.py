@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import unittest
 from email.message import Message
 from pathlib import Path
@@ -21,6 +23,10 @@ def message(pairs):
 
 
 class Vectors(unittest.TestCase):
+    def test_they_are_what_their_source_makes(self):
+        made = subprocess.run([sys.executable, HERE.parent / "vectors.py"], capture_output=True, check=True, text=True)
+        self.assertEqual(json.loads(made.stdout), VECTORS)
+
     def test_secrets(self):
         for case in VECTORS["secrets"]:
             with self.subTest(case["name"]):

@@ -64,17 +64,17 @@ async fn status(State(receiver): State<Arc<Receiver>>, Path(key): Path<String>) 
 
 fn refusal(refused: Refused) -> Response {
     let text = if refused == Refused::NoKey { "no webhook-id\n".to_owned() } else { format!("{refused}\n") };
-    later(refused.status(), text)
+    written(refused.status(), text)
 }
 
 fn response(answer: Answer) -> Response {
     if let Some(cause) = answer.cause.filter(|_| answer.status != StatusCode::CONFLICT) {
         eprintln!("{cause:?}");
     }
-    later(answer.status, answer.text.to_owned())
+    written(answer.status, answer.text.to_owned())
 }
 
-fn later(status: StatusCode, text: String) -> Response {
+fn written(status: StatusCode, text: String) -> Response {
     match status {
         StatusCode::SERVICE_UNAVAILABLE => (status, [(header::RETRY_AFTER, "1")], text).into_response(),
         _ => (status, text).into_response(),

@@ -1,7 +1,8 @@
 // Signatures as Standard Webhooks has them: HMAC-SHA256 over `webhook-id.webhook-timestamp.body`.
 //
 // Enters: the headers, the body's bytes as they came, the secrets, and the time. Leaves: nothing, or `Unverified`.
-// Must hold: one signature that was made with one of the secrets is enough, and comparing takes the same time whatever it finds.
+// Must hold: one signature that was made with one of the secrets is enough, and comparing takes the same time
+// whatever it finds.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { type Headers, isPrintable, values } from "./headers.js";

@@ -46,7 +46,8 @@ public final class Signature {
         byte[] head = (key + "." + timestamp + ".").getBytes(StandardCharsets.US_ASCII);
         int matches = 0;
         for (byte[] secret : secrets) {
-            byte[] wanted = ("v1," + Base64.getEncoder().encodeToString(hmac(secret, head, body))).getBytes(StandardCharsets.US_ASCII);
+            String made = "v1," + Base64.getEncoder().encodeToString(hmac(secret, head, body));
+            byte[] wanted = made.getBytes(StandardCharsets.US_ASCII);
             for (String signature : given) {
                 matches += MessageDigest.isEqual(signature.getBytes(StandardCharsets.US_ASCII), wanted) ? 1 : 0;
             }

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.postgresql.ds.PGSimpleDataSource;
 
-/** Keys and effects on a real PostgreSQL, each test in a schema of its own. Without DATABASE_URL they are skipped. */
+/** Keys and effects on a real PostgreSQL, each test in a schema of its own; skipped without DATABASE_URL. */
 class OnceTest {
     private static final int COPIES = 16;
 

@@ -29,7 +29,9 @@ class VectorsTest {
 
     private static Map<String, List<String>> headersOf(JsonNode pairs) {
         Map<String, List<String>> headers = new LinkedHashMap<>();
-        pairs.forEach(pair -> headers.computeIfAbsent(pair.get(0).textValue(), name -> new ArrayList<>()).add(pair.get(1).textValue()));
+        for (JsonNode pair : pairs) {
+            headers.computeIfAbsent(pair.get(0).textValue(), name -> new ArrayList<>()).add(pair.get(1).textValue());
+        }
         return headers;
     }
 
@@ -54,9 +56,10 @@ class VectorsTest {
         for (JsonNode one : vectors.get("signatures")) {
             List<byte[]> secrets = StreamSupport.stream(one.get("secrets").spliterator(), false)
                     .map(text -> Signature.secretIn(text.textValue())).toList();
+            Instant now = Instant.ofEpochSecond(one.get("now").longValue());
             String result = "good";
             try {
-                Signature.verify(secrets, headersOf(one.get("headers")), bytes(one.get("body")), Instant.ofEpochSecond(one.get("now").longValue()));
+                Signature.verify(secrets, headersOf(one.get("headers")), bytes(one.get("body")), now);
             } catch (Unverified error) {
                 result = error.reason().name().toLowerCase();
             }
@@ -81,8 +84,10 @@ class VectorsTest {
             JsonNode fields = one.get("fields");
             Integer attempt = fields.get("attempt").isNull() ? null : fields.get("attempt").intValue();
             Long fence = fields.get("fence").isNull() ? null : Long.valueOf(fields.get("fence").textValue());
-            assertEquals(new Event(expected.get("key").textValue(), fields.get("digest").textValue(), fields.get("event").textValue(), attempt, fence,
-                    fields.get("source").textValue()), event, why);
+            String key = expected.get("key").textValue();
+            String digest = fields.get("digest").textValue();
+            String source = fields.get("source").textValue();
+            assertEquals(new Event(key, digest, fields.get("event").textValue(), attempt, fence, source), event, why);
         } catch (Refused error) {
             // noKey is NO_KEY here.
             String reason = expected.path("refused").asText().replaceAll("([A-Z])", "_$1").toUpperCase();
@@ -92,7 +97,9 @@ class VectorsTest {
 
     @Test
     void digests() {
-        vectors.get("digests").forEach(one -> assertEquals(one.get("digest").textValue(), Event.digestOf(bytes(one.get("body")))));
+        for (JsonNode one : vectors.get("digests")) {
+            assertEquals(one.get("digest").textValue(), Event.digestOf(bytes(one.get("body"))));
+        }
     }
 
     @Test

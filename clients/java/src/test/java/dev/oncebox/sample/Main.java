@@ -25,6 +25,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
+import java.util.stream.Stream;
 import org.postgresql.ds.PGSimpleDataSource;
 
 /**
@@ -40,7 +41,8 @@ public final class Main {
     private static final int LARGEST_BODY = 8 << 20;
     private static final int CONNECTIONS = 16;
     private static final long LARGEST_AMOUNT = (1L << 53) - 1;
-    private static final String ACCOUNTS = "create table if not exists accounts (name text primary key, balance bigint not null)";
+    private static final String ACCOUNTS =
+            "create table if not exists accounts (name text primary key, balance bigint not null)";
     private static final String CREDIT = """
             insert into accounts (name, balance) values (?, ?)
             on conflict (name) do update set balance = accounts.balance + excluded.balance
@@ -153,8 +155,9 @@ public final class Main {
         try (Connection connection = source.getConnection(); Statement statement = connection.createStatement()) {
             statement.execute(Once.TABLE + ACCOUNTS);
         }
-        String secrets = environment.getOrDefault("WEBHOOK_SECRET", "").strip();
-        List<byte[]> known = secrets.isEmpty() ? List.of() : Arrays.stream(secrets.split(" +")).map(Signature::secretIn).toList();
+        String secrets = environment.getOrDefault("WEBHOOK_SECRET", "");
+        Stream<String> texts = Arrays.stream(secrets.split(" +")).filter(text -> !text.isEmpty());
+        List<byte[]> known = texts.map(Signature::secretIn).toList();
         URI listen = URI.create("http://" + environment.getOrDefault("LISTEN", "127.0.0.1:8082"));
         // Or each answer waits for the acknowledgement of its head.
         System.setProperty("sun.net.httpserver.nodelay", "true");
