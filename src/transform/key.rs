@@ -61,7 +61,12 @@ impl Keys {
     }
 
     pub fn key(&self, index: i32) -> String {
-        let mut hash = URL_SAFE_NO_PAD.encode(self.fingerprint(index));
+        self.key_of(&self.fingerprint(index))
+    }
+
+    /// The key of the event with this fingerprint.
+    pub fn key_of(&self, fingerprint: &Fingerprint) -> String {
+        let mut hash = URL_SAFE_NO_PAD.encode(fingerprint);
         hash.truncate(HASH_LENGTH);
         format!("{}-{hash}", self.readable)
     }
@@ -123,7 +128,7 @@ fn resolve(
         Field::Topic => one("topic", origin.topic.as_bytes().to_vec()),
         Field::Partition => one("partition", origin.partition.to_string().into()),
         Field::Offset => one("offset", record.offset.to_string().into()),
-        Field::Pointer(pointer) => one(pointer, super::jq::pointed(value, pointer)?.into()),
+        Field::Pointer(pointer) => one(&pointer.text, pointer.read(value)?.into()),
         Field::Header(name) => {
             let (_, value) = record.headers.iter().rev().find(|(n, _)| n == name.as_bytes())?;
             one(&format!("header.{name}"), value.clone()?)

@@ -1,6 +1,11 @@
 //! Which fields make a key: `idempotencyKey.format`, or what tells changes apart, or the Kafka coordinates. Enters: a
 //! workflow's configuration. Leaves: the fields in order, those that every key of a change must have among them.
 
+use std::sync::Arc;
+
+use super::decode::Decoded;
+use super::jq;
+use super::native::Native;
 use crate::config::{Deduplication, Format as SourceFormat, Workflow};
 
 const DEBEZIUM_DEFAULT: &str = "{database}:{table}:{primaryKey}:{changeVersion}";
@@ -17,12 +22,49 @@ pub(super) enum Field {
     Topic,
     Partition,
     Offset,
-    Pointer(String),
+    Pointer(Pointer),
     Header(String),
 }
 
-/// A parsed `idempotencyKey.format`; no fields means the Kafka coordinates.
+/// A JSON pointer into the value.
 #[derive(Debug, Clone)]
+pub(super) struct Pointer {
+    pub text: String,
+    /// The same as a path that needs no interpreter, where its parts are plain names.
+    path: Option<Arc<Native>>,
+}
+
+impl PartialEq for Pointer {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pointer {}
+
+impl Pointer {
+    fn new(text: &str) -> Self {
+        let is_name = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let path = text.split('/').skip(1).all(is_name).then(|| Native::compile(&text.replace('/', "."))).flatten();
+        Self { text: text.to_owned(), path: path.map(Arc::new) }
+    }
+
+    /// The JSON of what it points at. Null is missing.
+    pub fn read(&self, value: &Decoded<'_>) -> Option<String> {
+        if let (Some(path), Decoded::Json(text)) = (&self.path, value)
+            && let Ok(found) = path.run(text)
+        {
+            return found.filter(|json| json != "null");
+        }
+        jq::pointed(value, &self.text)
+    }
+}
+
+/// A parsed `idempotencyKey.format`; no fields means the Kafka coordinates.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Format {
     pub(super) namespace: String,
     pub(super) fields: Vec<Field>,
@@ -79,7 +121,7 @@ impl Format {
             Field::Topic => named("topic", "the record's topic, by name"),
             Field::Partition => named("partition", "the record's partition"),
             Field::Offset => named("offset", "the record's offset"),
-            Field::Pointer(pointer) => named(pointer, "this field of the value"),
+            Field::Pointer(pointer) => named(&pointer.text, "this field of the value"),
             Field::Header(name) => named(&format!("header.{name}"), "the record's last header of this name"),
         };
         self.fields.iter().flat_map(of).collect()
@@ -145,8 +187,36 @@ fn field(name: &str, debezium: bool) -> Result<Field, String> {
         "topic" => Field::Topic,
         "partition" => Field::Partition,
         "offset" => Field::Offset,
-        pointer if pointer.starts_with('/') => Field::Pointer(pointer.to_owned()),
+        pointer if pointer.starts_with('/') => Field::Pointer(Pointer::new(pointer)),
         header if header.len() > 7 && header.starts_with("header.") => Field::Header(header[7..].to_owned()),
         _ => return Err(format!("`{{{name}}}` is not a field; allowed: {ALLOWED}")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_without_an_interpreter_finds_what_the_other_finds() {
+        let values = [
+            r#"{"a":{"b":1,"c":[10,20]},"d":null}"#,
+            r#"{"a":{"b":"x\u0041\n"},"d":{"a":{"b":{ "c" : 1.50 , "d":[ ]}}}}"#,
+            r#"{"a":{"b":1,"b":2},"d":9007199254740993}"#,
+            r#"{"a":[{"b":1}],"b":true}"#,
+            r#"{"a":7}"#,
+            r#"{"a":"b"}"#,
+            "[1,2]",
+            "7",
+            "null",
+        ];
+        for text in values {
+            for pointer in ["/a", "/a/b", "/a/c", "/a/c/1", "/d", "/d/a/b", "/b", "/x", "/a~1b", "/", "/a/"] {
+                let value = Decoded::Json(text);
+                let (found, wanted) = (Pointer::new(pointer).read(&value), jq::pointed(&value, pointer));
+                assert_eq!(found, wanted, "{pointer} in {text}");
+            }
+        }
+        assert!(Pointer::new("/after/n").path.is_some() && Pointer::new("/items/0").path.is_none());
+    }
 }

@@ -157,15 +157,19 @@ impl Transformer {
         let recorded_at = record.timestamp.filter(is_a_time);
         let (source_at, record_at) = (changed_at.or(recorded_at), recorded_at.or(changed_at));
         let keys = key::Keys::of(&self.key, record, origin, change.as_ref(), &decoded);
-        let changes =
-            self.changes.as_ref().map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
+        // What tells changes apart makes their keys too, unless the configuration has a format of its own for these.
+        let is_own = |format: &&key_format::Format| **format != self.key;
+        let changes = self.changes.as_ref().filter(is_own);
+        let changes = changes.map(|format| key::Keys::of(format, record, origin, change.as_ref(), &decoded));
         see(Step::Keyed { keys: &keys });
         let traceparent = envelope::traceparent(record);
         let lane = self.lane(record, &decoded, record_value.as_ref())?;
         let mut drafts = Vec::with_capacity(outputs.len());
         for (index, output) in outputs.iter().enumerate() {
             let index = i32::try_from(index).expect("outputs are bounded");
-            let key = keys.key(index);
+            let identity = keys.fingerprint(index);
+            let key = keys.key_of(&identity);
+            let fingerprint = changes.as_ref().map_or(identity, |changes| changes.fingerprint(index));
             let parts = envelope::Parts { key: &key, event_type: &event_type, source_at, origin, output };
             let (content_type, body) = envelope::wrap(&self.workflow.delivery, &parts);
             drafts.push(Draft {
@@ -178,7 +182,7 @@ impl Transformer {
                 record_at,
                 lane,
                 unique: self.unique_key(&event_type, output, record)?,
-                fingerprint: changes.as_ref().map(|changes| changes.fingerprint(index)),
+                fingerprint: self.changes.is_some().then_some(fingerprint),
                 body: Bytes::from(body),
             });
         }
