@@ -1,5 +1,6 @@
 //! The receivers of docs/receivers, as processes on a real Postgres: each key has its effect once, whatever happens to
-//! requests, answers and the receiver itself; and what they answer is true.
+//! requests, answers and the receiver itself; and what they answer is true. So do the samples of the kits in clients/, which
+//! `make test-clients` asks for.
 
 mod books;
 mod delivery;
@@ -22,12 +23,21 @@ macro_rules! in_every_language {
         in_every_language!(@ rust, Rust, $($claim),*);
         in_every_language!(@ python, Python, $($claim),*);
         in_every_language!(@ typescript, TypeScript, $($claim),*);
+        mod kits {
+            in_every_language!(@ rust, RustKit, $($claim),*);
+            in_every_language!(@ python, PythonKit, $($claim),*);
+            in_every_language!(@ typescript, TypeScriptKit, $($claim),*);
+            in_every_language!(@ go, GoKit, $($claim),*);
+            in_every_language!(@ java, JavaKit, $($claim),*);
+        }
     };
     (@ $module:ident, $language:ident, $($claim:ident),*) => {
         mod $module {
+            use crate::receivers;
+
             $(#[tokio::test]
             async fn $claim() {
-                super::$claim(super::Language::$language).await;
+                receivers::$claim(receivers::Language::$language).await;
             })*
         }
     };

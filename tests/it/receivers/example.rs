@@ -1,4 +1,4 @@
-//! The receivers of docs/receivers as processes, and requests to them made by hand.
+//! The receivers of docs/receivers and the samples of the kits in clients/ as processes, and requests to them made by hand.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -15,13 +15,17 @@ pub enum Language {
     Rust,
     Python,
     TypeScript,
+    RustKit,
+    PythonKit,
+    TypeScriptKit,
+    GoKit,
+    JavaKit,
 }
 
 impl Language {
     /// How to start it; nothing when what it needs cannot be had here, and then the test counts as skipped.
     pub fn program(self) -> Option<&'static [PathBuf]> {
-        static PROGRAMS: [OnceLock<Result<Vec<PathBuf>, String>>; 3] =
-            [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        static PROGRAMS: [OnceLock<Result<Vec<PathBuf>, String>>; 8] = [const { OnceLock::new() }; 8];
         match PROGRAMS[self as usize].get_or_init(|| self.prepare()) {
             Ok(program) => Some(program),
             Err(why) => {
@@ -43,8 +47,19 @@ impl Language {
                 fetch("typescript")?;
                 Ok(vec!["node".into(), root.join("target/receivers/typescript/dist/main.js")])
             }
+            Self::RustKit => sample("rust"),
+            Self::PythonKit => sample("python"),
+            Self::TypeScriptKit => sample("typescript"),
+            Self::GoKit => sample("go"),
+            Self::JavaKit => sample("java"),
         }
     }
+}
+
+/// A kit's sample receiver: the script builds it and says how to start it, a word per line.
+fn sample(language: &str) -> Result<Vec<PathBuf>, String> {
+    let said = run("dev/clients.sh", &[language, "sample-command"])?;
+    Ok(said.lines().map(PathBuf::from).collect())
 }
 
 /// `cargo test` builds examples, unless it is told to build one test only: then it is built here.
@@ -66,13 +81,21 @@ fn built_example() -> PathBuf {
 }
 
 fn fetch(language: &str) -> Result<(), String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dev/receivers.sh");
-    let output = Command::new(script).arg(language).output().expect("the script runs");
+    run("dev/receivers.sh", &[language]).map(drop)
+}
+
+/// What a script prints; or why what it needs cannot be had here.
+fn run(script: &str, arguments: &[&str]) -> Result<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(path).args(arguments).output().expect("the script runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.code() {
-        Some(0) => Ok(()),
-        Some(3) => Err(said.lines().last().unwrap_or_default().trim_start_matches("receivers: ").to_owned()),
-        _ => panic!("dev/receivers.sh {language}: {said}"),
+        Some(0) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Some(3) => {
+            let why = said.lines().last().unwrap_or_default();
+            Err(why.split_once(": ").map_or(why, |(_, why)| why).to_owned())
+        }
+        _ => panic!("{script} {arguments:?}: {said}"),
     }
 }
 
