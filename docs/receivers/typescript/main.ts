@@ -55,6 +55,9 @@ class OutcomeUnknown extends Error {}
 /** A transaction on a connection of its own. Whatever `act` leaves uncommitted is rolled back. */
 async function transaction<T>(pool: pg.Pool, act: (client: pg.PoolClient) => Promise<T>): Promise<T> {
   const client = await pool.connect();
+  // Postgres may end the connection at any time: what is under way fails, and without a listener so would the process.
+  const ended = () => {};
+  client.on("error", ended);
   let broken = true;
   try {
     await client.query("begin");
@@ -62,6 +65,7 @@ async function transaction<T>(pool: pg.Pool, act: (client: pg.PoolClient) => Pro
   } finally {
     // After a commit this does nothing; a connection that cannot even roll back is closed, which also rolls back.
     broken = await client.query("rollback").then(() => false, () => true);
+    client.off("error", ended);
     client.release(broken);
   }
 }
