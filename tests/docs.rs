@@ -20,7 +20,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_oncebox");
 const SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// Folders whose files a page may name.
-const OURS: [&str; 8] = ["clients", "dev", "docs", "examples", "helm", "proof", "sql", "tests"];
+const OURS: [&str; 9] = ["clients", "dev", "docs", "examples", "helm", "proof", "sql", "src", "tests"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
