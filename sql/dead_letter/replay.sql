@@ -4,6 +4,8 @@
 -- $15 the replay that it is part of, or null
 -- $16 uniqueness keys of the events (null: none, or the one that they have already), $17 seconds for which these are remembered at least,
 -- $18 the policy's period (null: none), $19 workflow
+-- $20 what tells the changes apart of a record that could not be read when it came (null: repeats are not suppressed), $21 seconds for which
+-- that is remembered: whoever replays asks for a request, and repeats that come later are suppressed
 -- One statement: the dead letter goes and its events come, or neither, and the replay counts it in the same. The delete is what
 -- makes it happen once, however often it is asked for. Not while another event of the same place, and so with the same key, is
 -- under way: an operator may have had the record read again. Where order is kept it waits at its old place in its lane for its turn. The fence goes on
@@ -82,6 +84,13 @@ keyed as (
                     timezone('utc', timezone('utc', clock_timestamp()) + coalesce($18, 'PT0S')::interval))
       from made
       join unnest($7, $16) as e (event_index, fingerprint) on e.event_index = made.event_index and e.fingerprint is not null
+),
+remembered as (
+    insert into oncebox.seen (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
+    select $19, e.fingerprint, made.cursor, made.record_offset, made.event_index, clock_timestamp() + make_interval(secs => $21)
+      from made
+      join unnest($7, $20) as e (event_index, fingerprint) on e.event_index = made.event_index and e.fingerprint is not null
+        on conflict do nothing
 ),
 counted as (
     update oncebox.cursor as c

@@ -292,6 +292,13 @@ begin
       join oncebox.retry as r
         on r.cursor = e.cursor and r.record_offset = e.record_offset and r.event_index = e.event_index and r.generation = e.generation
      limit 1;
+    if found then
+        -- Refused: keys that no event has are not kept.
+        delete from oncebox.unique_key as k
+         where k.workflow = of_workflow and k.fingerprint = any(fingerprints)
+           and not exists (
+               select 1 from oncebox.unique_event as e where e.workflow = k.workflow and e.fingerprint = k.fingerprint);
+    end if;
 end
 $$;
 

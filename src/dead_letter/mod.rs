@@ -41,6 +41,10 @@ pub enum Error {
     #[error("the workflow's programs do not compile: {0}")]
     Programs(String),
     #[error(
+        "{0}: two events of its record have the same uniqueness key, and the workflow's `unique` rejects the second; it stays a dead letter"
+    )]
+    Rejects(Place),
+    #[error(
         "`{workflow}` promises at-most-once, and the endpoint may have seen {place} already; force (--force) sends it all the same"
     )]
     NeedsForce { place: Place, workflow: String },

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::sync::Semaphore;
 
 use super::{DeadLetter, Error};
-use crate::config::{Guarantee, Workflow};
+use crate::config::{Guarantee, UniqueConflict, UniqueState, Workflow};
 use crate::event::{CursorId, Draft, Fingerprint, Lane, Place, Record};
 use crate::outbox::sql::{bytes_list, float8, int4, int4s, int8, int8s, text, texts, uuid};
 use crate::outbox::{Database, Purpose};
@@ -58,6 +58,8 @@ pub async fn replay(
     let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
     let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
     let unique: Vec<Option<&[u8]>> = drafts.iter().map(|d| d.unique.as_ref().map(Fingerprint::as_slice)).collect();
+    let changes: Vec<Option<&[u8]>> = drafts.iter().map(|d| d.fingerprint.as_ref().map(Fingerprint::as_slice)).collect();
+    let remembered = workflow.delivery.deduplication.as_ref().map_or(0.0, |deduplication| deduplication.ttl.as_secs_f64());
     let of_workflow: &str = &workflow.id;
     let kept = workflow.retention.as_secs_f64();
     let period = workflow.delivery.unique.as_ref().and_then(|policy| policy.period.as_deref());
@@ -82,6 +84,8 @@ pub async fn replay(
         float8(&kept),
         text(&period),
         text(&of_workflow),
+        bytes_list(&changes),
+        float8(&remembered),
     ];
     let rows = database.query(Purpose::Admin, include_str!("../../sql/dead_letter/replay.sql"), &parameters).await?;
     crate::failpoint!("replay.after");
@@ -112,6 +116,8 @@ struct Again {
     lane: Option<Lane>,
     /// Of a record that could not be read when it came: it has no uniqueness key yet.
     unique: Option<Fingerprint>,
+    /// Nor is its change known, where repeats are suppressed.
+    fingerprint: Option<Fingerprint>,
     body: Vec<u8>,
 }
 
@@ -168,6 +174,7 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
             // It is in the letter's row.
             lane: None,
             unique: None,
+            fingerprint: None,
             body: body.clone(),
         }]);
     }
@@ -189,13 +196,39 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
     match transformer.apply(&record, &origin) {
         Disposition::Events { drafts, .. } if drafts.is_empty() => Err(Error::MakesNothing(letter.place)),
         Disposition::Events { drafts, .. } => {
-            // Of events of one record that are the same by its policy the first is there, as if they had come one after the other.
-            let mut keys = HashSet::new();
-            let mut is_first = |draft: &Draft| draft.unique.is_none_or(|key| keys.insert(key));
-            Ok(drafts.into_iter().filter(|draft| is_first(draft)).map(again).collect())
+            let drafts = one_after_the_other(drafts, workflow).ok_or(Error::Rejects(letter.place))?;
+            Ok(drafts.into_iter().map(again).collect())
         }
         Disposition::Filtered | Disposition::Tombstone => Err(Error::MakesNothing(letter.place)),
         Disposition::Rejected(rejection) => Err(Error::StillInvalid(rejection)),
+    }
+}
+
+/// Events of one record that have the same uniqueness key, judged as if each had come after the one before it was stored: what `take_unique`
+/// does when a record is read. Nothing when one would be refused: a letter of its own for that would be lost among these.
+fn one_after_the_other(mut drafts: Vec<Draft>, workflow: &Workflow) -> Option<Vec<Draft>> {
+    let Some(policy) = &workflow.delivery.unique else { return Some(drafts) };
+    let stands = if workflow.delivery.ordering.is_some() { UniqueState::Pending } else { UniqueState::Available };
+    // A period of nothing is over at once.
+    let lasts = policy.period.as_deref().is_none_or(|period| period.bytes().any(|byte| (b'1'..=b'9').contains(&byte)));
+    if !policy.states.contains(&stands) || !lasts {
+        return Some(drafts);
+    }
+    let mut keys = HashSet::new();
+    let mut is_first = |draft: &Draft| draft.unique.is_none_or(|key| keys.insert(key));
+    match policy.on_conflict {
+        UniqueConflict::Reject => drafts.iter().all(is_first).then_some(drafts),
+        UniqueConflict::Ignore => {
+            drafts.retain(is_first);
+            Some(drafts)
+        }
+        // The last takes the place of those before it.
+        UniqueConflict::Replace | UniqueConflict::ReplaceExceptSchedule => {
+            drafts.reverse();
+            drafts.retain(&mut is_first);
+            drafts.reverse();
+            Some(drafts)
+        }
     }
 }
 
@@ -209,6 +242,7 @@ fn again(draft: Draft) -> Again {
         source_at: draft.record_at,
         lane: draft.lane,
         unique: draft.unique,
+        fingerprint: draft.fingerprint,
         body: draft.body.to_vec(),
     }
 }
@@ -224,6 +258,43 @@ fn headers(stored: &serde_json::Value) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
 mod tests {
     use super::*;
 
+    /// What is left of a record's two events with one key, by what they say; nothing when the replay is refused.
+    fn left(unique: &str) -> Option<Vec<&'static str>> {
+        let document = format!(
+            r#"{{"id": "orders", "source": {{"topics": ["orders"]}}, "endpoint": {{"url": "https://a.example/"}},
+                 "delivery": {{"guarantee": "exactly-once", "unique": {unique}}}}}"#
+        );
+        let workflow = crate::config::stored(&document).expect("a workflow");
+        let draft = |index, said: &'static str, key| Draft {
+            offset: 1,
+            index,
+            key: format!("k{index}"),
+            event_type: "t".to_owned(),
+            content_type: crate::event::ContentType::Json,
+            traceparent: None,
+            record_at: None,
+            lane: None,
+            unique: Some([key; 32]),
+            fingerprint: None,
+            body: said.as_bytes().into(),
+        };
+        let drafts = vec![draft(0, "first", 1), draft(1, "other", 2), draft(2, "last", 1)];
+        let said = |draft: Draft| ["first", "other", "last"].into_iter().find(|said| said.as_bytes() == draft.body);
+        one_after_the_other(drafts, &workflow).map(|left| left.into_iter().filter_map(said).collect())
+    }
+
+    #[test]
+    fn events_of_one_record_with_one_key_are_judged_as_when_it_is_read() {
+        let all = Some(vec!["first", "other", "last"]);
+        assert_eq!(left(r#"{"on_conflict": "reject"}"#), None);
+        assert_eq!(left(r#"{"on_conflict": "ignore"}"#), Some(vec!["first", "other"]));
+        assert_eq!(left(r#"{"on_conflict": "replace"}"#), Some(vec!["other", "last"]));
+        assert_eq!(left(r#"{"on_conflict": "replace_except_schedule"}"#), Some(vec!["other", "last"]));
+        assert_eq!(left(r#"{"on_conflict": "reject", "states": ["completed"]}"#), all);
+        assert_eq!(left(r#"{"on_conflict": "reject", "period": "PT0S"}"#), all);
+        assert_eq!(left(r#"{"on_conflict": "reject", "period": "PT1S"}"#), None);
+    }
+
     #[test]
     fn a_new_key_stands_in_the_body_too_and_nothing_else_changes() {
         let event = |body: &str| Again {
@@ -235,6 +306,7 @@ mod tests {
             source_at: None,
             lane: None,
             unique: None,
+            fingerprint: None,
             body: body.as_bytes().to_vec(),
         };
         for (before, after) in [

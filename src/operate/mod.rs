@@ -82,7 +82,11 @@ impl Error {
             Self::DeadLetter(Letter::NeedsForce { .. }) => Kind::Conflict("needs_force"),
             Self::DeadLetter(Letter::NoWorkflow(..)) => Kind::Conflict("workflow_removed"),
             Self::DeadLetter(
-                Letter::MakesNothing(_) | Letter::StillInvalid(_) | Letter::TooLong(_) | Letter::Programs(_),
+                Letter::MakesNothing(_)
+                | Letter::StillInvalid(_)
+                | Letter::TooLong(_)
+                | Letter::Programs(_)
+                | Letter::Rejects(_),
             ) => Kind::Conflict("still_invalid"),
             Self::Submit(_) | Self::Unavailable(_) | Self::Kafka(_) | Self::Topics(_) | Self::Verify(_) => {
                 Kind::Unavailable
