@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test test-clients lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm clean
+.PHONY: help up down demo test test-clients upgrade lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ test-clients: ## the receivers' kits: each one's own tests, then the real relay 
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) dev/clients.sh all test
 	@$(WITH_SERVICES) cargo test --features failpoints --test it -- receivers::kits
+
+upgrade: ## the release before and this one side by side under load: nothing lost, nothing repeated; builds the one before, once
+	@dev/toolchain.sh
+	@$(WITH_SERVICES) ONCEBOX_PREVIOUS="$$(dev/previous.sh)" && export ONCEBOX_PREVIOUS && cargo test --features failpoints --test it -- upgrade
 
 lint: ## formatting and clippy only
 	cargo fmt --all --check

@@ -51,5 +51,6 @@ mod support;
 mod switch;
 mod tls;
 mod tokens;
+mod upgrade;
 mod verify;
 mod walk;

@@ -112,7 +112,11 @@ pub struct Relay {
 
 /// The binary, with the services in its environment.
 pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command_of(std::path::Path::new(env!("CARGO_BIN_EXE_oncebox")))
+}
+
+fn command_of(binary: &std::path::Path) -> Command {
+    let mut command = Command::new(binary);
     command.env("DATABASE_URL", &services().database_url).env("KAFKA_BROKERS", &services().brokers);
     command
 }
@@ -148,18 +152,32 @@ impl Relay {
     }
 
     pub fn start_in(config: &Config, failpoints: &str, environment: &[(&str, &str)]) -> Self {
+        Self::start_all_of(command, config, failpoints, environment)
+    }
+
+    /// Another binary than the one under test.
+    pub fn start_of(binary: &std::path::Path, config: &Config) -> Self {
+        Self::start_all_of(|| command_of(binary), config, "", &[])
+    }
+
+    fn start_all_of(
+        command: impl Fn() -> Command,
+        config: &Config,
+        failpoints: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let (folder, port) = Self::configured(config);
         let path = folder.path().join("oncebox.yaml");
         let variables = environment.iter().copied();
         let migrated = command().args(["migrate", "--config"]).arg(&path).envs(variables).output().expect("it starts");
         assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
-        Self::run(folder, port, failpoints, environment)
+        Self::run(command(), folder, port, failpoints, environment)
     }
 
     /// Where the schema is there already.
     pub fn start_migrated(config: &Config) -> Self {
         let (folder, port) = Self::configured(config);
-        Self::run(folder, port, "", &[])
+        Self::run(command(), folder, port, "", &[])
     }
 
     fn configured(config: &Config) -> (tempfile::TempDir, u16) {
@@ -168,9 +186,15 @@ impl Relay {
         (folder, port)
     }
 
-    fn run(folder: tempfile::TempDir, port: u16, failpoints: &str, environment: &[(&str, &str)]) -> Self {
+    fn run(
+        mut command: Command,
+        folder: tempfile::TempDir,
+        port: u16,
+        failpoints: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
-        let child = command()
+        let child = command
             .args(["run", "--config"])
             .arg(folder.path().join("oncebox.yaml"))
             .env("FAILPOINTS", failpoints)
