@@ -89,16 +89,25 @@ pub struct RawDeduplication {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawUnique {
+    /// What is compared: type is always in; default [type].
     pub keys: Option<Vec<UniqueDimension>>,
+    /// Only these names at the top of the data; default: all of the data.
     pub args_keys: Option<Vec<String>>,
+    /// The same as args_keys.
     #[serde(rename = "argsKeys")]
     pub args_keys_camel: Option<Vec<String>>,
+    /// These headers; needed with meta.
     pub meta_keys: Option<Vec<String>>,
+    /// The same as meta_keys.
     #[serde(rename = "metaKeys")]
     pub meta_keys_camel: Option<Vec<String>>,
+    /// An ISO 8601 duration from the making of the event that is there; default: no end.
     pub period: Option<String>,
+    /// In which an event is in the way; default [available, active, scheduled, retryable, pending].
     pub states: Option<Vec<UniqueState>>,
+    /// What becomes of the later event; default reject.
     pub on_conflict: Option<UniqueConflict>,
+    /// The same as on_conflict.
     #[serde(rename = "onConflict")]
     pub on_conflict_camel: Option<UniqueConflict>,
 }
@@ -134,16 +143,21 @@ pub enum RawBackoff {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawGrowing {
+    /// Before the second attempt; default 1s.
     pub initial: Option<Span>,
+    /// Each delay is so many times the one before; default 2.
     pub multiplier: Option<f64>,
+    /// The longest delay; default 10m.
     pub max: Option<Span>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawRateLimit {
+    /// Requests in a second; default: no limit.
     #[schemars(range(min = 1))]
     pub per_second: Option<u64>,
+    /// How many at once after an idle time; default: as many as perSecond.
     #[schemars(range(min = 1))]
     pub burst: Option<u64>,
 }
@@ -151,13 +165,17 @@ pub struct RawRateLimit {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawCircuitBreaker {
+    /// After so many in a row nothing is sent; default 20.
     pub failures: Option<u32>,
+    /// How long, before one request tries again; default 30s.
     pub open_for: Option<Span>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawDeadLetterLimit {
+    /// How many are too many; default 1000.
     pub count: Option<u64>,
+    /// Within which time; default 10m.
     pub per: Option<Span>,
 }

@@ -65,6 +65,7 @@ pub struct RawBearer {
 pub struct RawOauth2 {
     /// Where tokens are asked for: http:// or https://, under the same egress rules and certificates as the endpoint.
     pub token_url: String,
+    /// As the token server knows this relay.
     pub client_id: String,
     /// By reference: "${CLIENT_SECRET}" or "${file:/run/secrets/client}".
     pub client_secret: String,
@@ -111,8 +112,8 @@ pub struct RawAnswers {
 pub struct RawLookup {
     /// With {idempotencyKey} in it.
     pub url: Option<String>,
-    /// Statuses that mean processed.
+    /// Statuses that mean processed; default [200].
     pub processed: Option<Vec<StatusMatch>>,
-    /// Statuses that mean not processed.
+    /// Statuses that mean not processed; default [404].
     pub not_processed: Option<Vec<StatusMatch>>,
 }

@@ -83,10 +83,14 @@ pub struct RawExpected {
     pub data: Option<Value>,
     /// The whole body: JSON, or text.
     pub body: Option<Value>,
+    /// The event's type.
     pub event_type: Option<String>,
+    /// The event's key.
     pub idempotency_key: Option<String>,
     /// Those named must have this value; null: must not be there.
     pub headers: BTreeMap<String, String>,
+    /// The request's method.
     pub method: Option<Method>,
+    /// The request's URL.
     pub url: Option<String>,
 }
