@@ -17,6 +17,9 @@ ARG SOURCE_DATE_EPOCH=0
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=/build
 WORKDIR /src
 COPY . .
+# What `oncebox --version` says it was built from.
+ARG REVISION=""
+ENV ONCEBOX_COMMIT=${REVISION}
 # Caches are no part of any layer. What is in them does not change what is built: Cargo.lock and the compiler do.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/build \
     cargo build --locked --release --package oncebox --bin oncebox && cp /build/release/oncebox /oncebox

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test test-clients upgrade lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm clean
+.PHONY: help up down demo test test-clients upgrade release deny lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,19 @@ test-clients: ## the receivers' kits: each one's own tests, then the real relay 
 upgrade: ## the release before and this one side by side under load: nothing lost, nothing repeated; builds the one before, once
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_PREVIOUS="$$(dev/previous.sh)" && export ONCEBOX_PREVIOUS && cargo test --features failpoints --test it -- upgrade
+
+release: ## the binary with its commit, manual pages and completions, in target/release-files
+	@dev/toolchain.sh
+	@ONCEBOX_COMMIT="$$(git rev-parse HEAD)" cargo build --locked --release --bin oncebox
+	@mkdir -p target/release-files/completions
+	@cp target/release/oncebox target/release-files/
+	@target/release/oncebox man target/release-files/man
+	@for shell in bash zsh fish; do target/release/oncebox completions $$shell >target/release-files/completions/oncebox.$$shell; done
+	@target/release/oncebox --version
+
+deny: ## licences, sources and banned crates of all dependencies; builds cargo-deny, once
+	@dev/toolchain.sh
+	@dev/deny.sh
 
 lint: ## formatting and clippy only
 	cargo fmt --all --check

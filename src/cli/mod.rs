@@ -23,6 +23,7 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -32,7 +33,7 @@ use crate::transform;
 
 /// Delivers Kafka events to HTTP endpoints under the guarantee each workflow asks for.
 #[derive(Debug, Parser)]
-#[command(name = "oncebox", version)]
+#[command(name = "oncebox", version = version())]
 pub struct Arguments {
     /// How logs are written.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
@@ -86,6 +87,11 @@ enum Verb {
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each verb.
+    Man {
+        /// Into this folder.
+        folder: PathBuf,
     },
     #[command(hide = true)]
     Produce(produce::Produce),
@@ -159,9 +165,26 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Arguments::command(), "oncebox", &mut std::io::stdout());
             Ok(())
         }
+        Verb::Man { folder } => {
+            std::fs::create_dir_all(&folder)?;
+            clap_mangen::generate_to(Arguments::command(), &folder)?;
+            Ok(())
+        }
         Verb::Produce(produce) => produce::run(&produce),
         Verb::EmbeddedBroker(flags) => crate::demo::broker::run(&flags),
     }
+}
+
+/// The version, with the commit it was built from where whoever built it said so.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        match option_env!("ONCEBOX_COMMIT").filter(|commit| !commit.is_empty()) {
+            Some(commit) => format!("{version} ({commit:.12})"),
+            None => version.to_owned(),
+        }
+    });
+    &VERSION
 }
 
 /// Loads and checks a configuration, programs included.

@@ -164,13 +164,16 @@ fn postgres(raw: &RawConfig, report: &mut Report<'_>) -> Option<Postgres> {
     }
     for (pointer, text) in [("/postgres/url", Some(&url)), ("/postgres/directUrl", direct.as_ref())] {
         if text.is_some_and(|t| UrlTls::strip(t).parse::<tokio_postgres::Config>().is_err()) {
-            report.problem(pointer, "not a PostgreSQL URL", "postgresql://user:password@host:port/database");
+            report.problem(
+                pointer,
+                "not a PostgreSQL URL (in one, `@ / : ? # %` of a password are percent-encoded)",
+                "postgresql://user:password@host:port/database, or host=.. user=.. password='..'",
+            );
         }
     }
     let mode = raw.postgres.tls.mode.or(from_url.mode).unwrap_or(PostgresTlsMode::Prefer);
     let ca = given(&raw.postgres.tls.ca).or(from_url.ca).or(from_direct.and_then(|tls| tls.ca));
     Some(Postgres {
-        has_direct_url: direct.is_some(),
         direct_url: Secret::new(UrlTls::strip(direct.as_ref().unwrap_or(&url))),
         url: Secret::new(UrlTls::strip(&url)),
         schema: given(&raw.postgres.schema).unwrap_or_else(|| "oncebox".to_owned()),

@@ -56,8 +56,6 @@ pub struct Postgres {
     pub url: Secret,
     /// A session connection for LISTEN and migrations.
     pub direct_url: Secret,
-    /// False when `directUrl` was not given, so that `url` may be a pooler in transaction mode.
-    pub has_direct_url: bool,
     pub schema: String,
     pub pool_size: usize,
     pub tls_mode: PostgresTlsMode,

@@ -136,7 +136,10 @@ pub fn is_reserved(lower: &str) -> bool {
 
 pub fn is_private(url: &url::Url) -> bool {
     match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || !name.contains('.') || name.ends_with(".local"),
+        // What a cluster's own resolver knows, too: `ledger.billing.svc`.
+        Some(url::Host::Domain(name)) => {
+            name == "localhost" || !name.contains('.') || [".local", ".svc"].iter().any(|end| name.ends_with(end))
+        }
         Some(url::Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
         Some(url::Host::Ipv6(ip)) => ip.is_loopback() || ip.is_unique_local(),
         None => false,

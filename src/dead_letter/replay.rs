@@ -58,8 +58,10 @@ pub async fn replay(
     let bodies: Vec<&[u8]> = drafts.iter().map(|d| d.body.as_slice()).collect();
     let lanes: Vec<Option<i64>> = drafts.iter().map(|d| d.lane.map(|lane| lane.0)).collect();
     let unique: Vec<Option<&[u8]>> = drafts.iter().map(|d| d.unique.as_ref().map(Fingerprint::as_slice)).collect();
-    let changes: Vec<Option<&[u8]>> = drafts.iter().map(|d| d.fingerprint.as_ref().map(Fingerprint::as_slice)).collect();
-    let remembered = workflow.delivery.deduplication.as_ref().map_or(0.0, |deduplication| deduplication.ttl.as_secs_f64());
+    let changes: Vec<Option<&[u8]>> =
+        drafts.iter().map(|d| d.fingerprint.as_ref().map(Fingerprint::as_slice)).collect();
+    let remembered =
+        workflow.delivery.deduplication.as_ref().map_or(0.0, |deduplication| deduplication.ttl.as_secs_f64());
     let of_workflow: &str = &workflow.id;
     let kept = workflow.retention.as_secs_f64();
     let period = workflow.delivery.unique.as_ref().and_then(|policy| policy.period.as_deref());
