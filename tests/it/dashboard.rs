@@ -140,6 +140,7 @@ async fn random_requests_by_its_own_description_find_no_fault() {
             "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
         ])
         .args(["--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--seed", "1", "--workers", "1"])
+        .args(["--request-timeout", "30"])
         .env("NO_COLOR", "1")
         .current_dir(tempfile::tempdir().expect("a folder").path())
         .output()
