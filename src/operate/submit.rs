@@ -162,8 +162,12 @@ fn event_type(flow: &Workflow, given: Option<&str>) -> Result<String, Error> {
 
 fn checked_key(key: &str) -> Result<&str, Error> {
     let fits = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
-    if key.is_empty() || key.len() > LONGEST_KEY || !key.bytes().all(fits) {
-        let allowed = format!("1 to {LONGEST_KEY} printable ASCII characters without quotes and backslashes");
+    // A header loses the space at its ends: two keys here would be one at the receiver, and the second event lost there.
+    let is_whole = key.trim_matches(' ') == key;
+    if key.is_empty() || key.len() > LONGEST_KEY || !key.bytes().all(fits) || !is_whole {
+        let allowed = format!(
+            "1 to {LONGEST_KEY} printable ASCII characters without quotes and backslashes, and without space at either end"
+        );
         return Err(Error::Invalid(format!("key: {allowed}")));
     }
     Ok(key)

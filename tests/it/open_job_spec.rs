@@ -402,6 +402,8 @@ async fn an_event_over_http_is_stored_once_for_each_key_and_delivered_like_any_o
         (json!({"type": "", "data": 1}), 400),
         (json!({"type": "t", "data": 1, "key": "a\"b"}), 400),
         (json!({"type": "t", "data": 1, "key": "x".repeat(201)}), 400),
+        (json!({"type": "t", "data": 1, "key": " order 7"}), 400),
+        (json!({"type": "t", "data": 1, "key": "order 7 "}), 400),
         (json!({"type": "t", "data": 1, "scheduled_at": "tomorrow"}), 400),
         (json!({"type": "t", "data": 1, "meta": [1]}), 400),
         (json!({"type": "t", "data": 1, "more": 1}), 400),
