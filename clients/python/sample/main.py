@@ -38,6 +38,13 @@ def receive(once, secrets, headers, body):
     return once.process(event, lambda connection: connection.execute(CREDIT, credit))
 
 
+def secrets_in(text):
+    secrets = [secret_in(one) for one in text.split()]
+    if text and not secrets:
+        raise ValueError("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check")
+    return secrets
+
+
 def credit_in(body):
     """The account and the amount; None when the body is not such an event."""
     try:
@@ -92,7 +99,7 @@ class Server(ThreadingHTTPServer):
 
 def main():
     host, _, port = os.environ.get("LISTEN", "127.0.0.1:8082").rpartition(":")
-    Handler.secrets = [secret_in(text) for text in os.environ.get("WEBHOOK_SECRET", "").split()]
+    Handler.secrets = secrets_in(os.environ.get("WEBHOOK_SECRET", ""))
     pool = ConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=8, timeout=5, open=True)
     Handler.once = Once(pool.connection)
     with pool.connection() as connection:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import psycopg
 from oncebox_receiver import TABLE, Applied, Event, Once, apply_once, digest_of, prune
+from psycopg.rows import dict_row
 
 URL = os.environ.get("DATABASE_URL")
 COPIES = 16
@@ -29,8 +30,8 @@ class OnceTest(unittest.TestCase):
         self.connection.commit()
         self.once = Once(self.connect)
 
-    def connect(self):
-        return psycopg.connect(URL, options=f"-c search_path={self.schema}")
+    def connect(self, **options):
+        return psycopg.connect(URL, options=f"-c search_path={self.schema}", **options)
 
     def drop(self):
         self.connection.rollback()
@@ -122,6 +123,58 @@ class OnceTest(unittest.TestCase):
 
         self.assertEqual(self.once.process(event("one"), hides).status, 503)
         self.assertEqual(self.once.lookup("one").status, 404)
+
+    def test_an_effect_that_rolls_back_by_itself_is_not_processed(self):
+        def hides(connection):
+            try:
+                connection.execute("select 1 / 0")
+            except psycopg.Error:
+                connection.rollback()
+
+        def repeats(connection):
+            effect(connection)
+            connection.rollback()
+            effect(connection)
+
+        def repeats_in_sql(connection):
+            connection.execute("rollback")
+            connection.execute("begin")
+            effect(connection)
+
+        effect = self.effect_of("one")
+        for rolls_back in [hides, repeats, repeats_in_sql]:
+            self.assertEqual(self.once.process(event("one"), rolls_back).status, 503)
+            self.assertEqual((self.effects(), self.once.lookup("one").status), ([], 404))
+
+    def test_an_effect_may_roll_back_to_a_savepoint(self):
+        def tries(connection):
+            with self.assertRaises(psycopg.Error), connection.transaction():
+                connection.execute("select 1 / 0")
+            self.effect_of("one")(connection)
+
+        self.assertEqual(self.once.process(event("one"), tries).status, 200)
+        self.assertEqual((self.effects(), self.once.lookup("one").status), (["one"], 200))
+
+    def test_an_effect_that_waits_too_long_is_not_busy(self):
+        self.connection.execute("lock table effects")
+        once = Once(self.connect, lock_timeout="200ms")
+        self.assertEqual(once.process(event("one"), self.effect_of("one")).status, 503)
+        self.connection.rollback()
+        self.assertEqual(once.lookup("one").status, 404)
+
+    def test_a_lookup_keeps_no_key_on_an_autocommit_connection(self):
+        once = Once(lambda: self.connect(autocommit=True))
+        self.assertEqual((once.lookup("one").status, once.lookup("one").status), (404, 404))
+        # Without a transaction nothing is processed, and nothing kept.
+        self.assertEqual(once.process(event("one"), self.effect_of("one")).status, 503)
+        self.assertEqual((self.effects(), once.lookup("one").status), ([], 404))
+        self.assertEqual(self.process(event("one")).text, "processed\n")
+        self.assertEqual((self.effects(), once.lookup("one").status), (["one"], 200))
+
+    def test_rows_may_be_of_any_kind(self):
+        once = Once(lambda: self.connect(row_factory=dict_row))
+        for text in ["processed\n", "seen before\n"]:
+            self.assertEqual(once.process(event("one"), self.effect_of("one")).text, text)
 
     def test_a_database_that_is_away_is_not_processed(self):
         away = Once(lambda: psycopg.connect("postgresql://127.0.0.1:1/none"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 TABLE = """
     create table if not exists processed_events (
@@ -29,7 +30,9 @@ PRUNE = """
      where key in (select key from processed_events where received_at < now() - %s
                     order by received_at limit %s)
 """
-LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
+# For this transaction alone: another one, begun after a rollback, does not have the key.
+MARK = "select set_config('lock_timeout', %s, true), set_config('oncebox.key', %s, true)"
+IS_MARKED = "select current_setting('oncebox.key', true) is not distinct from %s"
 
 
 class Applied(enum.Enum):
@@ -37,6 +40,10 @@ class Applied(enum.Enum):
     REPEAT = "the key is known: have none"
     CONFLICT = "the key is known with other bytes: keep the first, have none"
     STALE = "the key is known from an attempt with a higher fence: have none"
+
+
+class InProgress(Exception):
+    """Another transaction holds the key."""
 
 
 class OutcomeUnknown(Exception):
@@ -73,7 +80,7 @@ def apply_once(connection, event, refuse_lower_fence=False):
     inserted = connection.execute(INSERT_KEY, (event.key, event.digest, event.source, event.fence)).rowcount
     if inserted == 1:
         return Applied.FRESH
-    known = connection.execute(KNOWN, (event.key,)).fetchone()
+    known = _row(connection, KNOWN, event.key)
     # Pruned since the insert: it was processed, with bytes that nobody knows any more.
     digest, fence = known or (event.digest, None)
     if refuse_lower_fence and None not in (fence, event.fence) and event.fence < fence:
@@ -104,24 +111,29 @@ class Once:
 
     def _process(self, event, effect):
         with self.connect() as connection:
-            connection.execute(LOCK_TIMEOUT, (self.lock_timeout,))
-            applied = apply_once(connection, event, self.refuse_lower_fence)
+            connection.execute(MARK, (self.lock_timeout, event.key))
+            try:
+                applied = apply_once(connection, event, self.refuse_lower_fence)
+            except psycopg.errors.LockNotAvailable as error:
+                raise InProgress from error
             if applied is Applied.FRESH:
                 effect(connection)
-                _commit(connection)
+                _commit(connection, event.key)
             return applied
 
     def _is_processed(self, key):
-        with self.connect() as connection:
-            connection.execute(LOCK_TIMEOUT, ("100ms",))
-            inserted = connection.execute(INSERT_KEY, (key, "", None, None)).rowcount
-            connection.rollback()
-        return inserted == 0
+        # Rolled back on an autocommit connection too: a key that stayed would pass for an effect.
+        with self.connect() as connection, connection.transaction(force_rollback=True):
+            connection.execute(MARK, ("100ms", key))
+            try:
+                return connection.execute(INSERT_KEY, (key, "", None, None)).rowcount == 0
+            except psycopg.errors.LockNotAvailable as error:
+                raise InProgress from error
 
     def _answer(self, act):
         try:
             return act()
-        except psycopg.errors.LockNotAvailable as error:
+        except InProgress as error:
             return Answer(409, "this key is being processed\n", error)
         except OutcomeUnknown as error:
             return Answer(500, "perhaps processed\n", error)
@@ -129,11 +141,19 @@ class Once:
             return Answer(503, "not processed\n", error)
 
 
-def _commit(connection):
-    # PostgreSQL answers the commit of a failed transaction without an error, and rolls back.
-    if connection.info.transaction_status != TransactionStatus.INTRANS:
+def _commit(connection, key):
+    # PostgreSQL answers the commit of a failed transaction without an error, and rolls back. One that works may have been
+    # begun after the transaction of the key was rolled back.
+    works = connection.info.transaction_status == TransactionStatus.INTRANS
+    if not works or _row(connection, IS_MARKED, key) != (True,):
         raise psycopg.ProgrammingError("the effect failed or ended the transaction, and did not say so")
     try:
         connection.commit()
     except psycopg.Error as error:
         raise OutcomeUnknown("commit") from error
+
+
+def _row(connection, query, key):
+    # Whatever rows the connection makes otherwise.
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(query, (key,)).fetchone()
