@@ -63,6 +63,23 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer | undefined> {
   return Buffer.concat(pieces);
 }
 
+/** Nothing when it is no part of a URL. */
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function secretsIn(text: string): Buffer[] {
+  const secrets = text.split(/\s+/).filter((one) => one !== "");
+  if (text !== "" && secrets.length === 0) {
+    throw new Error("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check");
+  }
+  return secrets.map(secretIn);
+}
+
 async function route(once: Once, secrets: Buffer[], request: IncomingMessage): Promise<Answer> {
   const path = request.url ?? "";
   if (request.method === "POST" && path === "/events") {
@@ -71,7 +88,8 @@ async function route(once: Once, secrets: Buffer[], request: IncomingMessage): P
     return receive(once, secrets, request.headersDistinct, body);
   }
   if (request.method === "GET" && path.startsWith("/events/")) {
-    return once.lookup(decodeURIComponent(path.slice("/events/".length)));
+    const key = decoded(path.slice("/events/".length));
+    return key === undefined ? answer(400) : once.lookup(key);
   }
   return answer(404);
 }
@@ -83,10 +101,10 @@ async function main(): Promise<void> {
   pool.on("error", (trouble) => console.error(trouble));
   await pool.query(TABLE + ACCOUNTS);
   const once = new Once(pool);
-  const secrets = WEBHOOK_SECRET.split(" ").filter((text) => text !== "").map(secretIn);
+  const secrets = secretsIn(WEBHOOK_SECRET);
   const server = createServer(async (request, response) => {
     const { status, text, headers, cause } = await route(once, secrets, request).catch((trouble) => ({
-      ...answer(400),
+      ...answer(500),
       cause: trouble,
     }));
     if (cause && status !== 409) console.error(status, cause);

@@ -25,7 +25,9 @@ const PRUNE = `
    where key in (select key from processed_events where received_at < now() - make_interval(secs => $1)
                   order by received_at limit $2)
 `;
-const LOCK_TIMEOUT = "select set_config('lock_timeout', $1, true)";
+// For this transaction alone: another one, begun after a rollback, does not have the key.
+const MARK = "select set_config('lock_timeout', $1, true), set_config('oncebox.key', $2, true)";
+const IS_MARKED = "select current_setting('oncebox.key', true) is not distinct from $1 as marked";
 // Postgres: lock_timeout ran out.
 const LOCK_NOT_AVAILABLE = "55P03";
 
@@ -49,6 +51,9 @@ export interface Options {
   /** Tells `stale` apart; off. */
   refuseLowerFence?: boolean;
 }
+
+/** Another transaction holds the key. */
+class InProgress extends Error {}
 
 /** The commit failed, perhaps only its answer: the event is processed, or it is not. */
 class OutcomeUnknown extends Error {}
@@ -81,11 +86,11 @@ export class Once {
 
   /** `effect` runs at most once per key that is committed, in the transaction of the key. */
   process(event: Event, effect: (client: pg.PoolClient) => Promise<unknown>): Promise<Answer> {
-    return this.transaction(this.options.lockTimeout ?? "2s", async (client) => {
-      const applied = await applyOnce(client, event, this.options);
+    return this.transaction(event.key, this.options.lockTimeout ?? "2s", async (client) => {
+      const applied = await applyOnce(client, event, this.options).catch(isHeld);
       if (applied === "fresh") {
         await effect(client);
-        await commit(client);
+        await commit(client, event.key);
       }
       return ANSWERS[applied];
     });
@@ -93,14 +98,18 @@ export class Once {
 
   /** For `endpoint.lookup`. Asks the unique index, which also knows the keys of transactions under way. */
   lookup(key: string): Promise<Answer> {
-    return this.transaction("100ms", async (client) => {
-      const inserted = await client.query(INSERT_KEY, [key, "", null, null]);
+    return this.transaction(key, "100ms", async (client) => {
+      const inserted = await client.query(INSERT_KEY, [key, "", null, null]).catch(isHeld);
       return inserted.rowCount === 0 ? answer(200, "processed\n") : answer(404, "not processed\n");
     });
   }
 
   /** On a connection of its own. Whatever `act` leaves uncommitted is rolled back. */
-  private async transaction(lockTimeout: string, act: (client: pg.PoolClient) => Promise<Answer>): Promise<Answer> {
+  private async transaction(
+    key: string,
+    lockTimeout: string,
+    act: (client: pg.PoolClient) => Promise<Answer>,
+  ): Promise<Answer> {
     try {
       const client = await this.pool.connect();
       // A connection that breaks while it is out of the pool would otherwise end the process; its next query fails as well.
@@ -108,7 +117,7 @@ export class Once {
       client.on("error", ignore);
       try {
         await client.query("begin");
-        await client.query(LOCK_TIMEOUT, [lockTimeout]);
+        await client.query(MARK, [lockTimeout, key]);
         return await act(client);
       } finally {
         // After a commit this does nothing; a connection that cannot even roll back is closed, which also rolls back.
@@ -134,14 +143,21 @@ function answer(status: number, text: string): Answer {
 }
 
 function answerTo(cause: unknown): Answer {
-  if (cause instanceof pg.DatabaseError && cause.code === LOCK_NOT_AVAILABLE) {
-    return { ...answer(409, "this key is being processed\n"), cause };
-  }
+  if (cause instanceof InProgress) return { ...answer(409, "this key is being processed\n"), cause };
   if (cause instanceof OutcomeUnknown) return { ...answer(500, "perhaps processed\n"), cause };
   return { status: 503, text: "not processed\n", headers: { "retry-after": "1" }, cause };
 }
 
-async function commit(client: pg.PoolClient): Promise<void> {
+/** Of inserting the key: an effect that waits too long is no copy under way. */
+function isHeld(cause: unknown): never {
+  const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
+  throw code === LOCK_NOT_AVAILABLE ? new InProgress("insert", { cause }) : cause;
+}
+
+async function commit(client: pg.PoolClient, key: string): Promise<void> {
+  // One that works may have been begun after the transaction of the key was rolled back.
+  const { rows: [row] } = await client.query<{ marked: boolean }>(IS_MARKED, [key]);
+  if (row?.marked !== true) throw new Error("the effect ended the transaction, and did not say so");
   const { command } = await client.query("commit").catch((cause) => {
     throw new OutcomeUnknown("commit", { cause });
   });

@@ -123,6 +123,40 @@ claim("an effect that hides its failure is not processed", async ({ once }) => {
   assert.equal((await once.lookup("one")).status, 404);
 });
 
+claim("an effect that rolls back by itself is not processed", async ({ once, effects }) => {
+  const effect = effectOf("one");
+  const hides = (client: pg.PoolClient) => client.query("select 1 / 0").catch(() => client.query("rollback"));
+  const repeats = async (client: pg.PoolClient) => {
+    await effect(client);
+    await client.query("rollback");
+    await client.query("begin");
+    await effect(client);
+  };
+  for (const rollsBack of [hides, repeats]) {
+    assert.equal((await once.process(event("one"), rollsBack)).status, 503);
+    assert.deepEqual([await effects(), (await once.lookup("one")).status], [[], 404]);
+  }
+});
+
+claim("an effect may roll back to a savepoint", async ({ once, effects }) => {
+  const tries = async (client: pg.PoolClient) => {
+    await client.query("savepoint here");
+    await client.query("select 1 / 0").catch(() => client.query("rollback to savepoint here"));
+    await effectOf("one")(client);
+  };
+  assert.equal((await once.process(event("one"), tries)).status, 200);
+  assert.deepEqual([await effects(), (await once.lookup("one")).status], [["one"], 200]);
+});
+
+claim("an effect that waits too long is not busy", async ({ pool, hold }) => {
+  const once = new Once(pool, { lockTimeout: "200ms" });
+  const holder = await hold();
+  await holder.query("lock table effects");
+  assert.equal((await once.process(event("one"), effectOf("one"))).status, 503);
+  await holder.query("rollback");
+  assert.equal((await once.lookup("one")).status, 404);
+});
+
 claim("a connection that is lost is not processed, and ends nobody", async ({ once }) => {
   const loses = async (client: pg.PoolClient) => {
     await client.query("select pg_terminate_backend(pg_backend_pid())").catch(() => {});

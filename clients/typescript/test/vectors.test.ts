@@ -35,6 +35,14 @@ test("signatures", () => {
   }
 });
 
+test("a clock that is no number makes nothing good", () => {
+  const good = vectors.signatures.find(({ result }: { result: string }) => result === "good");
+  const check = (now: unknown) => () =>
+    verify(good.secrets.map(secretIn), headersOf(good.headers), Buffer.from(good.body), now as number);
+  check(good.now)();
+  for (const now of [NaN, undefined, Infinity]) assert.throws(check(now), { reason: "expired" });
+});
+
 test("requests", () => {
   for (const { name, headers, body, fields, ...expected } of vectors.requests) {
     for (const [kind, reader] of [["read", read], ["readSigned", readSigned]] as const) {
