@@ -29,19 +29,21 @@ const (
 		delete from processed_events
 		 where key in (select key from processed_events where received_at < now() - make_interval(secs => $1)
 		                order by received_at limit $2)`
-	setLockTimeout = `select set_config('lock_timeout', $1, true)`
+	// For this transaction alone: another one, begun after a rollback, does not have the key.
+	mark     = `select set_config('lock_timeout', $1, true), set_config('oncebox.key', $2, true)`
+	isMarked = `select current_setting('oncebox.key', true) is not distinct from $1`
 	// Postgres: lock_timeout ran out.
 	lockNotAvailable = "55P03"
 )
 
-// Applied is what became of a key. Only after Fresh have the effect.
+// Applied is what became of a key. Only after Fresh have the effect. 0 is none of them: there was an error.
 type Applied int
 
 const (
-	Fresh    Applied = iota // the key is new
-	Repeat                  // the key is known
-	Conflict                // the key is known with other bytes: keep the first
-	Stale                   // the key is known from an attempt with a higher fence
+	Fresh    Applied = iota + 1 // the key is new
+	Repeat                      // the key is known
+	Conflict                    // the key is known with other bytes: keep the first
+	Stale                       // the key is known from an attempt with a higher fence
 )
 
 // Fences says what to do about a copy whose fence is lower than that of the copy that was processed.
@@ -76,6 +78,11 @@ var answers = map[Applied]Answer{
 	Stale:    {Status: http.StatusConflict, Text: "a newer attempt was processed\n"},
 }
 
+// Another transaction holds the key.
+type inProgress struct{ error }
+
+func (held inProgress) Unwrap() error { return held.error }
+
 // The commit failed, perhaps only its answer: the event is processed, or it is not.
 type outcomeUnknown struct{ error }
 
@@ -85,8 +92,11 @@ func (unknown outcomeUnknown) Unwrap() error { return unknown.error }
 // transaction that holds the key, at most for lock_timeout.
 func ApplyOnce(ctx context.Context, tx *sql.Tx, event Event, fences Fences) (Applied, error) {
 	inserted, err := insert(ctx, tx, event)
-	if err != nil || inserted {
-		return Fresh, err
+	if err != nil {
+		return 0, err
+	}
+	if inserted {
+		return Fresh, nil
 	}
 	var digest string
 	var fence sql.NullInt64
@@ -97,7 +107,7 @@ func ApplyOnce(ctx context.Context, tx *sql.Tx, event Event, fences Fences) (App
 		// Pruned since the insert: it was processed, with bytes that nobody knows any more.
 		return Repeat, nil
 	case err != nil:
-		return Repeat, err
+		return 0, err
 	case fences == RefuseLowerFence && isOlder:
 		return Stale, nil
 	case digest != event.Digest:
@@ -140,15 +150,15 @@ func (once Once) Process(ctx context.Context, event Event, effect func(context.C
 		timeout = 2 * time.Second
 	}
 	var applied Applied
-	err := once.inTransaction(ctx, timeout, func(tx *sql.Tx) (err error) {
+	err := once.inTransaction(ctx, event.Key, timeout, func(tx *sql.Tx) (err error) {
 		applied, err = ApplyOnce(ctx, tx, event, once.Fences)
 		if err != nil || applied != Fresh {
-			return err
+			return held(err)
 		}
 		if err := effect(ctx, tx); err != nil {
 			return err
 		}
-		return commit(ctx, tx)
+		return commit(ctx, tx, event.Key)
 	})
 	if err != nil {
 		return answerTo(err)
@@ -159,9 +169,9 @@ func (once Once) Process(ctx context.Context, event Event, effect func(context.C
 // Lookup is for endpoint.lookup. It asks the unique index, which also knows the keys of transactions under way.
 func (once Once) Lookup(ctx context.Context, key string) Answer {
 	var inserted bool
-	err := once.inTransaction(ctx, 100*time.Millisecond, func(tx *sql.Tx) (err error) {
+	err := once.inTransaction(ctx, key, 100*time.Millisecond, func(tx *sql.Tx) (err error) {
 		inserted, err = insert(ctx, tx, Event{Key: key})
-		return err
+		return held(err)
 	})
 	switch {
 	case err != nil:
@@ -173,7 +183,9 @@ func (once Once) Lookup(ctx context.Context, key string) Answer {
 }
 
 // What `act` leaves uncommitted is rolled back.
-func (once Once) inTransaction(ctx context.Context, lockTimeout time.Duration, act func(*sql.Tx) error) error {
+func (once Once) inTransaction(
+	ctx context.Context, key string, lockTimeout time.Duration, act func(*sql.Tx) error,
+) error {
 	tx, err := once.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -181,16 +193,30 @@ func (once Once) inTransaction(ctx context.Context, lockTimeout time.Duration, a
 	// After a commit this does nothing.
 	defer func() { _ = tx.Rollback() }()
 	milliseconds := strconv.FormatInt(lockTimeout.Milliseconds(), 10)
-	if _, err := tx.ExecContext(ctx, setLockTimeout, milliseconds); err != nil {
+	if _, err := tx.ExecContext(ctx, mark, milliseconds, key); err != nil {
 		return err
 	}
 	return act(tx)
 }
 
-func commit(ctx context.Context, tx *sql.Tx) error {
-	// Postgres answers the commit of a failed transaction without an error, and rolls back. In one it fails here.
-	if _, err := tx.ExecContext(ctx, "select 1"); err != nil {
+// The error of inserting a key: an effect that waits too long is no copy under way.
+func held(err error) error {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) && state.SQLState() == lockNotAvailable {
+		return inProgress{err}
+	}
+	return err
+}
+
+func commit(ctx context.Context, tx *sql.Tx, key string) error {
+	// Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails. One that
+	// works may have been begun after the transaction of the key was rolled back.
+	var marked bool
+	if err := tx.QueryRowContext(ctx, isMarked, key).Scan(&marked); err != nil {
 		return err
+	}
+	if !marked {
+		return errors.New("the effect ended the transaction, and did not say so")
 	}
 	if err := tx.Commit(); err != nil {
 		return outcomeUnknown{err}
@@ -199,12 +225,12 @@ func commit(ctx context.Context, tx *sql.Tx) error {
 }
 
 func answerTo(err error) Answer {
-	var state interface{ SQLState() string }
+	var busy inProgress
 	var unknown outcomeUnknown
 	switch {
 	case errors.As(err, &unknown):
 		return Answer{http.StatusInternalServerError, "perhaps processed\n", err}
-	case errors.As(err, &state) && state.SQLState() == lockNotAvailable:
+	case errors.As(err, &busy):
 		return Answer{http.StatusConflict, "this key is being processed\n", err}
 	}
 	return Answer{http.StatusServiceUnavailable, "not processed\n", err}

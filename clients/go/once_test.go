@@ -219,6 +219,63 @@ func TestAnEffectThatHidesItsFailureIsNotProcessed(t *testing.T) {
 	same(t, books.lookup("one"), 404)
 }
 
+func TestAnEffectThatRollsBackByItselfIsNotProcessed(t *testing.T) {
+	books := open(t)
+	effect := effectOf("one")
+	for _, rollsBack := range []func(context.Context, *sql.Tx) error{
+		func(ctx context.Context, tx *sql.Tx) error {
+			_, _ = tx.ExecContext(ctx, "select 1 / 0")
+			_, err := tx.ExecContext(ctx, "rollback")
+			return err
+		},
+		func(ctx context.Context, tx *sql.Tx) error { return tx.Rollback() },
+		func(ctx context.Context, tx *sql.Tx) error {
+			first := effect(ctx, tx)
+			_, rollback := tx.ExecContext(ctx, "rollback")
+			_, begin := tx.ExecContext(ctx, "begin")
+			return errors.Join(first, rollback, begin, effect(ctx, tx))
+		},
+	} {
+		answer := books.once.Process(context.Background(), event("one", "{}"), rollsBack)
+		same(t, answer.Status, 503)
+		same(t, books.effects(), []string{})
+		same(t, books.lookup("one"), 404)
+	}
+}
+
+func TestAnEffectMayRollBackToASavepoint(t *testing.T) {
+	books := open(t)
+	answer := books.once.Process(context.Background(), event("one", "{}"), func(ctx context.Context, tx *sql.Tx) error {
+		_, savepoint := tx.ExecContext(ctx, "savepoint here")
+		_, _ = tx.ExecContext(ctx, "select 1 / 0")
+		_, rollback := tx.ExecContext(ctx, "rollback to savepoint here")
+		return errors.Join(savepoint, rollback, effectOf("one")(ctx, tx))
+	})
+	same(t, answer, Answer{200, "processed\n", nil})
+	same(t, books.effects(), []string{"one"})
+	same(t, books.lookup("one"), 200)
+}
+
+func TestAnEffectThatWaitsTooLongIsNotBusy(t *testing.T) {
+	books := open(t)
+	books.once.LockTimeout = 200 * time.Millisecond
+	tx := books.begin()
+	_, err := tx.Exec("lock table effects")
+	same(t, err, nil)
+	same(t, books.process(event("one", "{}")).Status, 503)
+	_ = tx.Rollback()
+	same(t, books.lookup("one"), 404)
+}
+
+func TestAnErrorIsNotFresh(t *testing.T) {
+	books := open(t)
+	tx := books.begin()
+	_ = tx.Rollback()
+	applied, err := ApplyOnce(context.Background(), tx, event("one", "{}"), IgnoreFences)
+	same(t, errors.Is(err, sql.ErrTxDone), true)
+	same(t, applied, Applied(0))
+}
+
 func TestADatabaseThatIsAwayIsNotProcessed(t *testing.T) {
 	db, _ := sql.Open("pgx", "postgresql://127.0.0.1:1/none")
 	defer db.Close()

@@ -85,8 +85,13 @@ func creditIn(body []byte) (string, int64, bool) {
 
 func (server server) post(response http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(response, request.Body, largestBody))
-	if err != nil {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
 		receiver.Answer{Status: http.StatusRequestEntityTooLarge}.WriteTo(response)
+		return
+	case err != nil:
+		write(response, receiver.Answer{Status: http.StatusServiceUnavailable, Text: "not processed\n", Cause: err})
 		return
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), longest)
@@ -107,7 +112,27 @@ func write(response http.ResponseWriter, answer receiver.Answer) {
 	answer.WriteTo(response)
 }
 
+func secretsIn(text string) ([][]byte, error) {
+	fields := strings.Fields(text)
+	if text != "" && len(fields) == 0 {
+		return nil, errors.New("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check")
+	}
+	var secrets [][]byte
+	for _, field := range fields {
+		secret, err := receiver.SecretIn(field)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, secret)
+	}
+	return secrets, nil
+}
+
 func run() error {
+	secrets, err := secretsIn(os.Getenv("WEBHOOK_SECRET"))
+	if err != nil {
+		return err
+	}
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
@@ -117,14 +142,7 @@ func run() error {
 	if _, err := db.Exec(receiver.Table + accounts); err != nil {
 		return err
 	}
-	server := server{once: receiver.Once{DB: db}}
-	for _, text := range strings.Fields(os.Getenv("WEBHOOK_SECRET")) {
-		secret, err := receiver.SecretIn(text)
-		if err != nil {
-			return err
-		}
-		server.secrets = append(server.secrets, secret)
-	}
+	server := server{once: receiver.Once{DB: db}, secrets: secrets}
 	address := os.Getenv("LISTEN")
 	if address == "" {
 		address = "127.0.0.1:8082"
