@@ -81,8 +81,10 @@ public record Event(String key, String digest, String event, Integer attempt, Lo
     }
 
     private static String quotedKey(String text) {
+        // Java's regular expressions take stack for each character. As long as a key can be when all of it is escaped.
+        boolean isTooLong = text.strip().length() > 2 * LONGEST_KEY + 2;
         Matcher string = STRING.matcher(text);
-        if (!string.matches()) {
+        if (isTooLong || !string.matches()) {
             throw new Refused(Refused.Reason.BAD_KEY);
         }
         return plainKey(string.group(1).replaceAll("\\\\(.)", "$1"));

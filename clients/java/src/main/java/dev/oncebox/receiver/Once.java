@@ -6,6 +6,7 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Types;
 import java.time.Duration;
+import java.util.concurrent.Callable;
 import javax.sql.DataSource;
 
 /**
@@ -33,7 +34,9 @@ public final class Once {
              where key in (select key from processed_events where received_at < now() - make_interval(secs => ?)
                             order by received_at limit ?)
             """;
-    private static final String SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)";
+    // For this transaction alone: another one, begun after a rollback, does not have the key.
+    private static final String MARK = "select set_config('lock_timeout', ?, true), set_config('oncebox.key', ?, true)";
+    private static final String IS_MARKED = "select current_setting('oncebox.key', true) is not distinct from ?";
     // Postgres: lock_timeout ran out.
     private static final String LOCK_NOT_AVAILABLE = "55P03";
 
@@ -41,6 +44,15 @@ public final class Once {
     @FunctionalInterface
     public interface Effect {
         void apply(Connection connection) throws Exception;
+    }
+
+    /** Another transaction holds the key. */
+    private static final class InProgress extends Exception {
+        private static final long serialVersionUID = 1;
+
+        InProgress(SQLException cause) {
+            super("insert", cause);
+        }
     }
 
     /** The commit failed, perhaps only its answer: the event is processed, or it is not. */
@@ -110,11 +122,11 @@ public final class Once {
 
     /** The effect runs at most once per key that is committed, in the transaction of the key. */
     public Answer process(Event event, Effect effect) {
-        return answer(lockTimeout, connection -> {
-            Applied applied = apply(connection, event, fences);
+        return answer(event.key(), lockTimeout, connection -> {
+            Applied applied = held(() -> apply(connection, event, fences));
             if (applied == Applied.FRESH) {
                 effect.apply(connection);
-                commit(connection);
+                commit(connection, event.key());
             }
             return switch (applied) {
                 case FRESH -> new Answer(200, "processed\n");
@@ -127,31 +139,31 @@ public final class Once {
 
     /** For {@code endpoint.lookup}. Asks the unique index, which also knows the keys of transactions under way. */
     public Answer lookup(String key) {
-        return answer(Duration.ofMillis(100), connection -> {
-            boolean isNew = insert(connection, new Event(key, "", null, null, null, null));
+        return answer(key, Duration.ofMillis(100), connection -> {
+            boolean isNew = held(() -> insert(connection, new Event(key, "", null, null, null, null)));
             return isNew ? new Answer(404, "not processed\n") : new Answer(200, "processed\n");
         });
     }
 
-    private Answer answer(Duration lockTimeout, Act<Answer> act) {
+    private Answer answer(String key, Duration lockTimeout, Act<Answer> act) {
         try {
-            return inTransaction(lockTimeout, act);
+            return inTransaction(key, lockTimeout, act);
+        } catch (InProgress error) {
+            return new Answer(409, "this key is being processed\n", error);
         } catch (OutcomeUnknown error) {
             return new Answer(500, "perhaps processed\n", error);
-        } catch (SQLException error) {
-            boolean isBusy = LOCK_NOT_AVAILABLE.equals(error.getSQLState());
-            return isBusy ? new Answer(409, "this key is being processed\n", error) : new Answer(503, "not processed\n", error);
         } catch (Exception error) {
             return new Answer(503, "not processed\n", error);
         }
     }
 
     /** What is not committed in the act is rolled back. */
-    private <T> T inTransaction(Duration lockTimeout, Act<T> act) throws Exception {
+    private <T> T inTransaction(String key, Duration lockTimeout, Act<T> act) throws Exception {
         try (Connection connection = source.getConnection()) {
             connection.setAutoCommit(false);
-            try (PreparedStatement set = connection.prepareStatement(SET_LOCK_TIMEOUT)) {
+            try (PreparedStatement set = connection.prepareStatement(MARK)) {
                 set.setString(1, String.valueOf(lockTimeout.toMillis()));
+                set.setString(2, key);
                 set.execute();
                 return act.on(connection);
             } finally {
@@ -170,10 +182,24 @@ public final class Once {
         }
     }
 
-    private static void commit(Connection connection) throws Exception {
-        // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails.
-        try (PreparedStatement check = connection.prepareStatement("select 1")) {
-            check.execute();
+    /** For inserting the key: an effect that waits too long is no copy under way. */
+    private static <T> T held(Callable<T> insert) throws Exception {
+        try {
+            return insert.call();
+        } catch (SQLException error) {
+            throw LOCK_NOT_AVAILABLE.equals(error.getSQLState()) ? new InProgress(error) : error;
+        }
+    }
+
+    private static void commit(Connection connection, String key) throws Exception {
+        // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails. One that
+        // works may have been begun after the transaction of the key was rolled back.
+        try (PreparedStatement check = connection.prepareStatement(IS_MARKED)) {
+            check.setString(1, key);
+            ResultSet row = check.executeQuery();
+            if (!row.next() || !row.getBoolean(1)) {
+                throw new IllegalStateException("the effect ended the transaction, and did not say so");
+            }
         }
         try {
             connection.commit();

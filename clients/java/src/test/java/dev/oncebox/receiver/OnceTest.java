@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Savepoint;
 import java.sql.Statement;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -191,6 +192,52 @@ class OnceTest {
             }
         });
         assertEquals(503, answer.status());
+        assertEquals(404, once.lookup("one").status());
+    }
+
+    @Test
+    void anEffectThatRollsBackByItselfIsNotProcessed() throws SQLException {
+        Once.Effect hides = connection -> {
+            try (Statement statement = connection.createStatement()) {
+                assertThrows(SQLException.class, () -> statement.execute("select 1 / 0"));
+            }
+            connection.rollback();
+        };
+        Once.Effect repeats = connection -> {
+            effect(connection);
+            connection.rollback();
+            effect(connection);
+        };
+        for (Once.Effect rollsBack : List.of(hides, repeats)) {
+            assertEquals(503, once.process(ONE, rollsBack).status());
+            assertEquals(List.of(), effects());
+            assertEquals(404, once.lookup("one").status());
+        }
+    }
+
+    @Test
+    void anEffectMayRollBackToASavepoint() throws SQLException {
+        Answer answer = once.process(ONE, connection -> {
+            Savepoint here = connection.setSavepoint();
+            try (Statement statement = connection.createStatement()) {
+                assertThrows(SQLException.class, () -> statement.execute("select 1 / 0"));
+            }
+            connection.rollback(here);
+            effect(connection);
+        });
+        assertEquals(200, answer.status());
+        assertEquals(List.of("one"), effects());
+        assertEquals(200, once.lookup("one").status());
+    }
+
+    @Test
+    void anEffectThatWaitsTooLongIsNotBusy() throws SQLException {
+        Once hasty = new Once(source, Duration.ofMillis(200), Fences.IGNORE);
+        try (Connection holder = begin(); Statement statement = holder.createStatement()) {
+            statement.execute("lock table effects");
+            assertEquals(503, hasty.process(ONE, OnceTest::effect).status());
+            holder.rollback();
+        }
         assertEquals(404, once.lookup("one").status());
     }
 

@@ -96,6 +96,18 @@ class VectorsTest {
     }
 
     @Test
+    void aKeyThatIsFarTooLongIsRefused() {
+        for (String key : List.of("a".repeat(256), "a".repeat(1 << 20), "\\\\".repeat(1 << 20))) {
+            Map<String, List<String>> headers = Map.of("idempotency-key", List.of("\"" + key + "\""));
+            Refused refused = assertThrows(Refused.class, () -> Event.read(headers, new byte[0]));
+            assertEquals(Refused.Reason.BAD_KEY, refused.reason());
+        }
+        String longest = "  \"" + "\\\"".repeat(255) + "\"  ";
+        Event event = Event.read(Map.of("idempotency-key", List.of(longest)), new byte[0]);
+        assertEquals("\"".repeat(255), event.key());
+    }
+
+    @Test
     void digests() {
         for (JsonNode one : vectors.get("digests")) {
             assertEquals(one.get("digest").textValue(), Event.digestOf(bytes(one.get("body"))));

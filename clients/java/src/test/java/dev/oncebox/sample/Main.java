@@ -25,7 +25,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
-import java.util.stream.Stream;
 import org.postgresql.ds.PGSimpleDataSource;
 
 /**
@@ -149,21 +148,26 @@ public final class Main {
         return source;
     }
 
+    private static List<byte[]> secretsIn(String text) {
+        if (!text.isEmpty() && text.isBlank()) {
+            throw new IllegalArgumentException("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check");
+        }
+        return Arrays.stream(text.split("\\s+")).filter(one -> !one.isEmpty()).map(Signature::secretIn).toList();
+    }
+
     public static void main(String[] arguments) throws Exception {
         Map<String, String> environment = System.getenv();
+        List<byte[]> secrets = secretsIn(environment.getOrDefault("WEBHOOK_SECRET", ""));
         PGSimpleDataSource source = sourceOf(environment.get("DATABASE_URL"));
         try (Connection connection = source.getConnection(); Statement statement = connection.createStatement()) {
             statement.execute(Once.TABLE + ACCOUNTS);
         }
-        String secrets = environment.getOrDefault("WEBHOOK_SECRET", "");
-        Stream<String> texts = Arrays.stream(secrets.split(" +")).filter(text -> !text.isEmpty());
-        List<byte[]> known = texts.map(Signature::secretIn).toList();
         URI listen = URI.create("http://" + environment.getOrDefault("LISTEN", "127.0.0.1:8082"));
         // Or each answer waits for the acknowledgement of its head.
         System.setProperty("sun.net.httpserver.nodelay", "true");
         HttpServer server = HttpServer.create(new InetSocketAddress(listen.getHost(), listen.getPort()), 128);
         server.setExecutor(Executors.newFixedThreadPool(CONNECTIONS));
-        server.createContext("/", new Main(new Once(source), known)::handle);
+        server.createContext("/", new Main(new Once(source), secrets)::handle);
         server.start();
         System.out.println("listening on " + listen.getHost() + ":" + server.getAddress().getPort());
     }
