@@ -89,8 +89,15 @@ fn credit_in(body: &[u8]) -> Option<(String, i64)> {
     Some((account.to_owned(), amount))
 }
 
+fn secrets_in(text: &str) -> anyhow::Result<Vec<Secret>> {
+    let secrets = text.split_whitespace().map(str::parse).collect::<Result<Vec<_>, _>>()?;
+    anyhow::ensure!(text.is_empty() || !secrets.is_empty(), "it is blank: a secret, or nothing at all for no check");
+    Ok(secrets)
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let secrets = secrets_in(&std::env::var("WEBHOOK_SECRET").unwrap_or_default()).context("WEBHOOK_SECRET")?;
     let config: tokio_postgres::Config = std::env::var("DATABASE_URL").context("DATABASE_URL")?.parse()?;
     let pool = Pool::builder(Manager::new(config, NoTls))
         .max_size(8)
@@ -102,8 +109,6 @@ async fn main() -> anyhow::Result<()> {
     client.batch_execute(TABLE).await?;
     client.batch_execute(ACCOUNTS).await?;
     drop(client);
-    let secrets = std::env::var("WEBHOOK_SECRET").unwrap_or_default();
-    let secrets = secrets.split_whitespace().map(str::parse).collect::<Result<_, _>>().context("WEBHOOK_SECRET")?;
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8082".to_owned());
     let listener = tokio::net::TcpListener::bind(listen).await?;
     println!("listening on {}", listener.local_addr()?);

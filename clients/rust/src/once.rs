@@ -31,7 +31,9 @@ const PRUNE: &str = "
      where key in (select key from processed_events where received_at < now() - make_interval(secs => $1)
                     order by received_at limit $2)
 ";
-const SET_LOCK_TIMEOUT: &str = "select set_config('lock_timeout', $1, true)";
+// For this transaction alone: another one, begun after a rollback, does not have the key.
+const MARK: &str = "select set_config('lock_timeout', $1, true), set_config('oncebox.key', $2, true)";
+const IS_MARKED: &str = "select current_setting('oncebox.key', true) is not distinct from $1";
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -101,16 +103,21 @@ impl From<Trouble> for Answer {
 
 impl From<BoxError> for Trouble {
     fn from(error: BoxError) -> Self {
-        match error.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code) {
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::InProgress(error),
-            _ => Self::NotProcessed(error),
-        }
+        Self::NotProcessed(error)
     }
 }
 
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Self {
-        BoxError::from(error).into()
+        Self::NotProcessed(error.into())
+    }
+}
+
+/// The error of inserting a key: an effect that waits too long is no copy under way.
+fn held(error: tokio_postgres::Error) -> Trouble {
+    match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => Trouble::InProgress(error.into()),
+        _ => error.into(),
     }
 }
 
@@ -152,13 +159,13 @@ pub async fn lookup(client: &mut Client, key: &str) -> Answer {
     match is_processed(client, key).await {
         Ok(true) => Answer { status: StatusCode::OK, text: "processed\n", cause: None },
         Ok(false) => Answer { status: StatusCode::NOT_FOUND, text: "not processed\n", cause: None },
-        Err(error) => Trouble::from(error).into(),
+        Err(trouble) => trouble.into(),
     }
 }
 
-async fn is_processed(client: &mut Client, key: &str) -> Result<bool, tokio_postgres::Error> {
-    let transaction = begin(client, Duration::from_millis(100)).await?;
-    let inserted = transaction.execute(INSERT_KEY, &[&key, &"", &None::<String>, &None::<i64>]).await?;
+async fn is_processed(client: &mut Client, key: &str) -> Result<bool, Trouble> {
+    let transaction = begin(client, key, Duration::from_millis(100)).await?;
+    let inserted = transaction.execute(INSERT_KEY, &[&key, &"", &None::<String>, &None::<i64>]).await.map_err(held)?;
     transaction.rollback().await?;
     Ok(inserted == 0)
 }
@@ -198,20 +205,28 @@ impl Once {
         Effect: AsyncFnOnce(&Transaction<'_>) -> Result<(), BoxError>,
     {
         // What is not committed is rolled back when it is dropped.
-        let transaction = begin(client, self.lock_timeout).await?;
-        let applied = apply_once(&transaction, event, self.fences).await?;
+        let transaction = begin(client, &event.key, self.lock_timeout).await?;
+        let applied = apply_once(&transaction, event, self.fences).await.map_err(held)?;
         if applied == Applied::Fresh {
             effect(&transaction).await?;
-            // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails.
-            transaction.batch_execute("select 1").await?;
+            // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails. One
+            // that works may have been begun after the transaction of the key was rolled back.
+            if !transaction.query_one(IS_MARKED, &[&event.key]).await?.try_get::<_, bool>(0)? {
+                let text = "the effect ended the transaction, and did not say so";
+                return Err(Trouble::NotProcessed(text.into()));
+            }
             transaction.commit().await.map_err(|error| Trouble::OutcomeUnknown(error.into()))?;
         }
         Ok(applied)
     }
 }
 
-async fn begin(client: &mut Client, lock_timeout: Duration) -> Result<Transaction<'_>, tokio_postgres::Error> {
+async fn begin<'a>(
+    client: &'a mut Client,
+    key: &str,
+    lock_timeout: Duration,
+) -> Result<Transaction<'a>, tokio_postgres::Error> {
     let transaction = client.transaction().await?;
-    transaction.execute(SET_LOCK_TIMEOUT, &[&lock_timeout.as_millis().to_string()]).await?;
+    transaction.execute(MARK, &[&lock_timeout.as_millis().to_string(), &key]).await?;
     Ok(transaction)
 }

@@ -206,6 +206,62 @@ async fn an_effect_that_hides_its_failure_is_not_processed() {
 }
 
 #[tokio::test]
+async fn an_effect_that_rolls_back_by_itself_is_not_processed() {
+    let books = books!();
+    let mut client = books.another().await;
+    let hides = async |transaction: &Transaction<'_>| {
+        transaction.batch_execute("select 1 / 0").await.expect_err("it divides by zero");
+        Ok(transaction.batch_execute("rollback").await?)
+    };
+    let answer = Once::default().process(&mut client, &event("{}", None), hides).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(books.effects().await.is_empty());
+    assert_eq!(lookup(&mut client, "one").await.status, StatusCode::NOT_FOUND);
+    let repeats = async |transaction: &Transaction<'_>| {
+        effect(transaction).await?;
+        transaction.batch_execute("rollback").await?;
+        transaction.batch_execute("begin").await?;
+        effect(transaction).await
+    };
+    let answer = Once::default().process(&mut client, &event("{}", None), repeats).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(books.effects().await.is_empty());
+    assert_eq!(lookup(&mut client, "one").await.status, StatusCode::NOT_FOUND);
+    books.close().await;
+}
+
+#[tokio::test]
+async fn an_effect_may_roll_back_to_a_savepoint() {
+    let books = books!();
+    let mut client = books.another().await;
+    let tries = async |transaction: &Transaction<'_>| {
+        transaction.batch_execute("savepoint here").await?;
+        transaction.batch_execute("select 1 / 0").await.expect_err("it divides by zero");
+        transaction.batch_execute("rollback to savepoint here").await?;
+        effect(transaction).await
+    };
+    let answer = Once::default().process(&mut client, &event("{}", None), tries).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(books.effects().await, ["one"]);
+    assert_eq!(lookup(&mut client, "one").await.status, StatusCode::OK);
+    books.close().await;
+}
+
+#[tokio::test]
+async fn an_effect_that_waits_too_long_is_not_busy() {
+    let books = books!();
+    let (mut holder, mut client) = (books.another().await, books.another().await);
+    let held = holder.transaction().await.unwrap();
+    held.batch_execute("lock table effects").await.unwrap();
+    let hasty = Once { lock_timeout: Duration::from_millis(200), ..Once::default() };
+    let answer = hasty.process(&mut client, &event("{}", None), effect).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    held.rollback().await.unwrap();
+    assert_eq!(lookup(&mut client, "one").await.status, StatusCode::NOT_FOUND);
+    books.close().await;
+}
+
+#[tokio::test]
 async fn a_connection_that_is_lost_is_not_processed() {
     let books = books!();
     let (mut client, mut another) = (books.another().await, books.another().await);
