@@ -17,6 +17,9 @@ public enum Fences { Ignore, RefuseLower }
 /// <param name="Cause">Whatever went wrong, for the log.</param>
 public sealed record Answer(int Status, string Text, Exception? Cause = null);
 
+/// <summary>Another transaction holds the key.</summary>
+public sealed class InProgress(Exception cause) : Exception("insert", cause);
+
 /// <summary>The commit failed, perhaps only its answer: the event is processed, or it is not.</summary>
 public sealed class OutcomeUnknown(Exception cause) : Exception("commit", cause);
 
@@ -35,7 +38,9 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
         insert into processed_events (key, digest, source, fence) values ($1, $2, $3, $4)
         on conflict (key) do nothing
         """;
-    private const string SetLockTimeout = "select set_config('lock_timeout', $1, true)";
+    // For this transaction alone: another one, begun after a rollback, does not have the key.
+    private const string Mark = "select set_config('lock_timeout', $1, true), set_config('oncebox.key', $2, true)";
+    private const string IsMarked = "select current_setting('oncebox.key', true) is not distinct from $1";
     private const string PruneOld = """
         delete from processed_events
          where key in (select key from processed_events where received_at < now() - $1
@@ -65,13 +70,13 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
 
     /// <summary>The effect runs at most once per key that is committed, in the transaction of the key.</summary>
     public Task<Answer> Process(Event one, Func<NpgsqlTransaction, Task> effect) =>
-        InTransaction(lockTimeout ?? TimeSpan.FromSeconds(2), async transaction =>
+        InTransaction(one.Key, lockTimeout ?? TimeSpan.FromSeconds(2), async transaction =>
         {
-            var applied = await Apply(transaction, one, fences);
+            var applied = await Held(Apply(transaction, one, fences));
             if (applied == Applied.Fresh)
             {
                 await effect(transaction);
-                await Commit(transaction);
+                await Commit(transaction, one.Key);
             }
             return applied switch
             {
@@ -85,24 +90,24 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
 
     /// <summary>For endpoint.lookup. Asks the unique index, which also knows the keys of transactions under way.</summary>
     public Task<Answer> Lookup(string key) =>
-        InTransaction(TimeSpan.FromMilliseconds(100), async transaction =>
+        InTransaction(key, TimeSpan.FromMilliseconds(100), async transaction =>
         {
-            var isNew = await Insert(transaction, new Event(key, "", null, null, null, null));
+            var isNew = await Held(Insert(transaction, new Event(key, "", null, null, null, null)));
             return isNew ? new Answer(404, "not processed\n") : new Answer(200, "processed\n");
         });
 
     // What is not committed is rolled back when the transaction is disposed of.
-    private async Task<Answer> InTransaction(TimeSpan timeout, Func<NpgsqlTransaction, Task<Answer>> act)
+    private async Task<Answer> InTransaction(string key, TimeSpan timeout, Func<NpgsqlTransaction, Task<Answer>> act)
     {
         try
         {
             await using var connection = await source.OpenConnectionAsync();
             await using var transaction = await connection.BeginTransactionAsync();
-            await using var set = Command(transaction, SetLockTimeout, $"{timeout.TotalMilliseconds:F0}");
+            await using var set = Command(transaction, Mark, $"{timeout.TotalMilliseconds:F0}", key);
             await set.ExecuteNonQueryAsync();
             return await act(transaction);
         }
-        catch (PostgresException error) when (error.SqlState == PostgresErrorCodes.LockNotAvailable)
+        catch (InProgress error)
         {
             return new Answer(409, "this key is being processed\n", error);
         }
@@ -116,11 +121,28 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
         }
     }
 
-    private static async Task Commit(NpgsqlTransaction transaction)
+    // Of inserting the key: an effect that waits too long is no copy under way.
+    private static async Task<T> Held<T>(Task<T> insert)
     {
-        // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails.
-        await using var check = Command(transaction, "select 1");
-        await check.ExecuteNonQueryAsync();
+        try
+        {
+            return await insert;
+        }
+        catch (PostgresException error) when (error.SqlState == PostgresErrorCodes.LockNotAvailable)
+        {
+            throw new InProgress(error);
+        }
+    }
+
+    private static async Task Commit(NpgsqlTransaction transaction, string key)
+    {
+        // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails. One that
+        // works may have been begun after the transaction of the key was rolled back.
+        await using var check = Command(transaction, IsMarked, key);
+        if (await check.ExecuteScalarAsync() is not true)
+        {
+            throw new InvalidOperationException("the effect ended the transaction, and did not say so");
+        }
         try
         {
             await transaction.CommitAsync();

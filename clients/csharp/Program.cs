@@ -20,11 +20,15 @@ const string Credit = """
 
 string Setting(string name, string otherwise) => Environment.GetEnvironmentVariable(name) ?? otherwise;
 
+var text = Setting("WEBHOOK_SECRET", "");
+if (text != "" && text.Trim() == "")
+{
+    throw new ArgumentException("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check");
+}
+var secrets = text.Split((char[]?)null, StringSplitOptions.RemoveEmptyEntries).Select(Signature.SecretIn).ToList();
 await using var source = NpgsqlDataSource.Create(ConnectionTo(new Uri(Setting("DATABASE_URL", "postgresql://localhost"))));
 await using (var tables = source.CreateCommand(Once.Table + Accounts)) await tables.ExecuteNonQueryAsync();
 var once = new Once(source);
-var known = Setting("WEBHOOK_SECRET", "").Split(' ', StringSplitOptions.RemoveEmptyEntries);
-var secrets = known.Select(Signature.SecretIn).ToList();
 
 var builder = WebApplication.CreateSlimBuilder();
 builder.Logging.ClearProviders();
