@@ -96,12 +96,12 @@ async function route(once: Once, secrets: Buffer[], request: IncomingMessage): P
 
 async function main(): Promise<void> {
   const { DATABASE_URL, LISTEN = "127.0.0.1:8082", WEBHOOK_SECRET = "" } = process.env;
+  const secrets = secretsIn(WEBHOOK_SECRET);
   const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 8, connectionTimeoutMillis: 5000 });
   // An idle connection that breaks would otherwise end the process.
   pool.on("error", (trouble) => console.error(trouble));
   await pool.query(TABLE + ACCOUNTS);
   const once = new Once(pool);
-  const secrets = secretsIn(WEBHOOK_SECRET);
   const server = createServer(async (request, response) => {
     const { status, text, headers, cause } = await route(once, secrets, request).catch((trouble) => ({
       ...answer(500),
