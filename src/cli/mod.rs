@@ -45,7 +45,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run the workflows of a configuration.
-    Run(ConfigPath),
+    Run(run::Run),
     /// Bring the database's schema to this binary's version.
     Migrate(ConfigPath),
     /// Check a configuration and print every problem with its position.
@@ -123,7 +123,19 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
+/// Whoever reads what is printed may have seen enough: that is no mistake, and nothing to be said about.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str().is_some_and(|text| text.starts_with("failed printing to stdout: Broken pipe")) {
+            std::process::exit(1);
+        }
+        usual(panic);
+    }));
+}
+
 pub fn main(arguments: Arguments) -> ExitCode {
+    end_with_the_reader();
     let _flushed = logging::start(arguments.log);
     match dispatch(arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
@@ -143,7 +155,7 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
     #[cfg(feature = "failpoints")]
     let _scenario = fail::FailScenario::setup();
     match verb {
-        Verb::Run(path) => run::run(&path),
+        Verb::Run(flags) => run::run(&flags),
         Verb::Migrate(path) => migrate::migrate(&path),
         Verb::Validate(flags) => validate::validate(&flags),
         Verb::Explain(explain) => explain::run(&explain),

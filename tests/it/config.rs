@@ -1,7 +1,7 @@
 //! Configuration: `validate` and `schema`, as a user meets them.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::files::PROPOSAL;
 use crate::support::process::oncebox;
@@ -286,4 +286,13 @@ fn the_schema_is_json_and_names_every_top_level_key() {
     for key in ["kafka", "postgres", "admin", "egress", "defaults", "workflows", "shutdownGrace", "tracing"] {
         assert!(schema["properties"].get(key).is_some(), "{key}");
     }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_mistake() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = Command::new(env!("CARGO_BIN_EXE_oncebox")).arg("schema").stdout(writer).stderr(Stdio::piped()).spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(1), ""));
 }
