@@ -130,6 +130,13 @@ async fn an_invalid_configuration_is_refused_whole_and_the_old_one_stays() {
     relay.signal(HANGUP);
     reloaded(&relay, "refused", 2.0).await;
     assert!(relay.log().contains("kafka cannot change while the process runs"));
+    // And what only a restart of all can: another process may still send as before.
+    config.kafka = String::new();
+    config.guarantee = "at-most-once";
+    write(&config, &relay);
+    relay.signal(HANGUP);
+    reloaded(&relay, "refused", 3.0).await;
+    assert!(relay.log().contains("orders: a change to or from `at-most-once`"), "{}", relay.log());
 }
 
 /// A relay whose workflow `orders` was removed with 30 events that could not be delivered, and whose endpoint is well again.
