@@ -89,7 +89,10 @@ def is_signed(secrets, headers, body, now):
 
 
 def secrets_in(text):
-    return [base64.b64decode(secret.removeprefix("whsec_")) for secret in text.split()]
+    secrets = [base64.b64decode(secret.removeprefix("whsec_")) for secret in text.split()]
+    if text and not secrets:
+        raise ValueError("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check")
+    return secrets
 
 
 def credit_in(body):

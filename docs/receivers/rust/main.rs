@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -138,7 +138,12 @@ fn hmac(secret: &[u8], signed: &[u8]) -> String {
 
 fn secrets_in(text: &str) -> anyhow::Result<Vec<Vec<u8>>> {
     let decoded = text.split_whitespace().map(|secret| STANDARD.decode(secret.trim_start_matches("whsec_")));
-    decoded.collect::<Result<_, _>>().context("WEBHOOK_SECRET is not base64")
+    let secrets: Vec<_> = decoded.collect::<Result<_, _>>().context("WEBHOOK_SECRET is not base64")?;
+    ensure!(
+        text.is_empty() || !secrets.is_empty(),
+        "WEBHOOK_SECRET is blank: a secret, or nothing at all for no check"
+    );
+    Ok(secrets)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

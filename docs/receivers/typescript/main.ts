@@ -116,7 +116,10 @@ function isSigned(secrets: Buffer[], headers: IncomingHttpHeaders, body: Buffer,
 }
 
 function secretsIn(text: string): Buffer[] {
-  const secrets = text.split(" ").filter((secret) => secret !== "");
+  const secrets = text.split(/\s+/).filter((secret) => secret !== "");
+  if (text !== "" && secrets.length === 0) {
+    throw new Error("WEBHOOK_SECRET is blank: a secret, or nothing at all for no check");
+  }
   return secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ""), "base64"));
 }
 
