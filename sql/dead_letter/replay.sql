@@ -26,6 +26,9 @@ rival as materialized (
      union all
     select r.cursor, r.record_offset, r.event_index, r.generation
       from oncebox.rival_of_new($1, $19, array_remove($16, null)) as r
+     where not exists (select 1 from active)
+       and exists (select 1 from oncebox.dead_letter as d
+                    where d.cursor = $1 and d.record_offset = $2 and d.event_index = $3 and d.generation = $4)
      limit 1
 ),
 taken as (
@@ -86,11 +89,16 @@ keyed as (
       join unnest($7, $16) as e (event_index, fingerprint) on e.event_index = made.event_index and e.fingerprint is not null
 ),
 remembered as (
-    insert into oncebox.seen (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
-    select $19, e.fingerprint, made.cursor, made.record_offset, made.event_index, clock_timestamp() + make_interval(secs => $21)
+    insert into oncebox.seen as s (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
+    select distinct on (e.fingerprint)
+           $19, e.fingerprint, made.cursor, made.record_offset, made.event_index, clock_timestamp() + make_interval(secs => $21)
       from made
       join unnest($7, $20) as e (event_index, fingerprint) on e.event_index = made.event_index and e.fingerprint is not null
-        on conflict do nothing
+     order by e.fingerprint, made.event_index
+        on conflict (workflow, fingerprint) do update
+       set cursor = excluded.cursor, record_offset = excluded.record_offset, event_index = excluded.event_index,
+           expires_at = excluded.expires_at
+     where s.expires_at <= clock_timestamp()
 ),
 counted as (
     update oncebox.cursor as c

@@ -206,11 +206,13 @@ fn drafts(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, E
     }
 }
 
-/// Events of one record that have the same uniqueness key, judged as if each had come after the one before it was stored: what `take_unique`
-/// does when a record is read. Nothing when one would be refused: a letter of its own for that would be lost among these.
+/// Events of one record that have the same uniqueness key, judged as if each had come after the one before it was stored. As when a record is
+/// read (`take_unique`), but that a replay waits for no `delay`, leaves no trace of what is ignored or replaced, and is refused as a whole:
+/// then it is nothing, because a letter of its own for one event would be lost among these.
 fn one_after_the_other(mut drafts: Vec<Draft>, workflow: &Workflow) -> Option<Vec<Draft>> {
     let Some(policy) = &workflow.delivery.unique else { return Some(drafts) };
-    let stands = if workflow.delivery.ordering.is_some() { UniqueState::Pending } else { UniqueState::Available };
+    let waits_in_lane = drafts.first().is_some_and(|draft| draft.lane.is_some());
+    let stands = if waits_in_lane { UniqueState::Pending } else { UniqueState::Available };
     // A period of nothing is over at once.
     let lasts = policy.period.as_deref().is_none_or(|period| period.bytes().any(|byte| (b'1'..=b'9').contains(&byte)));
     if !policy.states.contains(&stands) || !lasts {
