@@ -92,8 +92,11 @@ sample_typescript() { printf '%s\n' node "$out/typescript/kit/dist/sample/main.j
 
 test_typescript() {
   (cd "$out/typescript/kit" && node --test --test-reporter=spec dist/test/) 2>&1 | tee "$log"
-  of() { sed -nE "s/^ℹ $1 ([0-9]+)$/\1/p" "$log" | tail -n 1; }
-  sum_up "$(of pass)" "$(of fail)" "$(of skipped)"
+  local status=$? failed
+  of() { sed -nE "s/^ℹ $1 ([0-9]+)$/\1/p" "$log" | tail -n 1 | grep . || echo 0; }
+  failed=$(($(of fail) + $(of cancelled)))
+  [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+  sum_up "$(of pass)" "$failed" "$(of skipped)"
 }
 
 # Nothing is written beside the sources here, so that they are built where they are.
@@ -191,7 +194,7 @@ all() {
   local passed=0 failed=0 skipped=0 one line p f s
   for one in python typescript go java rust csharp; do
     echo "== $one"
-    "$0" "$one" test 2>&1 | tee "$out/$one.log"
+    dev/clients.sh "$one" test 2>&1 | tee "$out/$one.log"
     line=$(grep -E "^$one: [0-9]+ passed" "$out/$one.log" | tail -n 1)
     if [ -n "$line" ]; then
       read -r p f s <<<"$(tr -dc '0-9 ' <<<"$line")"
@@ -207,7 +210,7 @@ all() {
 }
 
 usage() {
-  sed -n '2,9p' "$0" | cut -c 3- >&2
+  sed -n '2,9p' dev/clients.sh | cut -c 3- >&2
   exit 2
 }
 

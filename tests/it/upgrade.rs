@@ -25,14 +25,17 @@ async fn upgrade(guarantee: &'static str) {
     topic.send_orders(300..600);
     topic.flush();
     eventually("it still delivers", PATIENCE, async || (receiver.applied() > 400).then_some(())).await;
-    let new = Relay::start_migrated(&config);
+    let mut new = Relay::start_migrated(&config);
     new.ready().await;
     let mut sent = 600;
+    let of_old = async || old.metric("oncebox_delivered_total", "orders").await.unwrap_or(0.0);
+    let before = of_old().await;
     eventually("both deliver", PATIENCE, async || {
         topic.send_orders(sent..sent + 50);
         topic.flush();
         sent += 50;
-        (new.metric("oncebox_delivered_total", "orders").await? > 20.0).then_some(())
+        let of_new = new.metric("oncebox_delivered_total", "orders").await?;
+        (of_new > 20.0 && of_old().await > before + 20.0).then_some(())
     })
     .await;
     assert!(!old.has_ended(), "{}", old.log());
@@ -42,9 +45,10 @@ async fn upgrade(guarantee: &'static str) {
     sent += 300;
     let all = usize::try_from(sent).expect("few");
     eventually("all are delivered", PATIENCE, async || (receiver.applied() == all).then_some(())).await;
-    assert_eq!(receiver.seen().len(), all, "no request was made twice");
     let verified = oncebox(&["verify", "orders"], &new.config_path());
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    assert_eq!(new.stop().await, Some(0));
+    assert_eq!(receiver.seen().len(), all, "no request was made twice");
 }
 
 #[tokio::test]
