@@ -1,93 +1,16 @@
 //! Unique jobs as the Open Job Spec asks for them, seen from outside: its eleven scenarios, from Kafka and over HTTP alike. What the
-//! strategies do to events in every state is in `strategies`, its delivery guarantees in `guarantees`.
+//! strategies do to events in every state is in `strategies`, keys of records are in `records`, its delivery guarantees in `guarantees`.
 
-use std::time::Duration;
-
-use oncebox::receiver::Answer;
 use serde_json::{Value, json};
 
-use crate::support::process::{Config, migrated, oncebox};
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+use crate::support::{PATIENCE, Relay, eventually};
 
+mod case;
 mod guarantees;
+mod records;
 mod strategies;
 
-struct Case {
-    config: Config,
-    topic: Topic,
-    database: TestDatabase,
-    receiver: TestReceiver,
-    relay: Relay,
-}
-
-impl Case {
-    /// A workflow with this policy, whose endpoint does as its events' `answer` says: a status, or `hang`.
-    async fn with(policy: &str) -> Self {
-        Self::start(policy, false).await
-    }
-
-    /// The same, paused before it sends anything.
-    async fn paused(policy: &str) -> Self {
-        Self::start(policy, true).await
-    }
-
-    async fn start(policy: &str, is_paused: bool) -> Self {
-        let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
-        let receiver = TestReceiver::deciding(|seen| {
-            let body: Value = serde_json::from_slice(&seen.body).expect("JSON");
-            match &body["data"]["answer"] {
-                Value::Number(status) => {
-                    Answer::status(u16::try_from(status.as_u64().expect("small")).expect("a status"))
-                }
-                Value::String(_) => Answer::After(Duration::from_secs(2), Box::new(Answer::Process)),
-                _ => Answer::Process,
-            }
-        })
-        .await;
-        let mut config = Config::new(&topic, &database, &receiver);
-        (config.timeout, config.lease) = ("5s", "8s");
-        config.delivery = "retries: {backoff: [1h], jitter: 0}".to_owned();
-        if !policy.is_empty() {
-            config.delivery.push_str(&format!("\n      unique: {policy}"));
-        }
-        if is_paused {
-            migrated(&database);
-            let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("oncebox.yaml");
-            std::fs::write(&path, config.yaml(1)).expect("the configuration is written");
-            let output = oncebox(&["pause", "orders"], &path);
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
-        let relay = Relay::start(&config);
-        relay.ready().await;
-        Self { config, topic, database, receiver, relay }
-    }
-
-    async fn resume(&self) {
-        let (status, _) = self.relay.call("POST", "/v1/workflows/orders/resume", None, Some(json!({}))).await;
-        assert_eq!(status, 200);
-    }
-
-    async fn submit(&self, event: Value) -> (u16, Value) {
-        self.relay.call("POST", "/v1/workflows/orders/events", None, Some(event)).await
-    }
-
-    /// Submits one that must be taken; answers its id.
-    async fn stored(&self, event: Value) -> String {
-        let (status, body) = self.submit(event).await;
-        assert_eq!(status, 201, "{body}");
-        body["id"].as_str().expect("an id").to_owned()
-    }
-
-    async fn state(&self, id: &str) -> String {
-        self.relay.ask(&format!("/v1/events/{id}")).await["state"].as_str().expect("a state").to_owned()
-    }
-
-    async fn becomes(&self, id: &str, wanted: &str) {
-        let check = async || (self.state(id).await == wanted).then_some(());
-        eventually(&format!("{id} is {wanted}"), PATIENCE, check).await;
-    }
-}
+use case::Case;
 
 /// More of them where a long run is asked for.
 fn rounds() -> i64 {
@@ -283,98 +206,6 @@ async fn scenario_11_of_many_with_one_key_at_the_same_time_one_is_stored() {
     let http =
         "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor where c.topic = 'http'";
     println!("{} of {rounds} rounds were won over HTTP", case.database.count(http).await);
-}
-
-#[tokio::test]
-async fn records_with_one_key_are_ignored_refused_or_replaced_as_the_workflow_says() {
-    for (policy, wanted) in [("ignore", [1, 0, 0]), ("reject", [1, 2, 0]), ("replace", [1, 0, 2])] {
-        let case = Case::paused(&format!("{{keys: [args], args_keys: [id], on_conflict: {policy}}}")).await;
-        for amount in 0..3 {
-            case.topic.send(None, &json!({"id": 1, "amount": amount}).to_string());
-        }
-        case.topic.send(None, r#"{"amount": 1}"#);
-        case.topic.flush();
-        let read = "select coalesce(sum(next_offset), 0)::bigint from oncebox.cursor";
-        let check = async || (case.database.count(read).await == 4).then_some(());
-        eventually("all records were read", PATIENCE, check).await;
-        let counts = [
-            "select count(*) from oncebox.retry",
-            "select count(*) from oncebox.dead_letter where reason = 'duplicate' and detail like 'the same as event %'",
-            "select count(*) from oncebox.done where state = 'cancelled'",
-        ];
-        for (text, wanted) in counts.into_iter().zip(wanted) {
-            assert_eq!(case.database.count(text).await, wanted, "{policy}: {text}");
-        }
-        let invalid = "select count(*) from oncebox.dead_letter where reason = 'invalid' and detail like '%args_keys%'";
-        assert_eq!(case.database.count(invalid).await, 1, "a record that lacks what is compared");
-        case.resume().await;
-        let check = async || (case.receiver.lines().len() == 1).then_some(());
-        eventually("one is delivered", PATIENCE, check).await;
-        let amount = if policy == "replace" { 2 } else { 0 };
-        let body: Value = serde_json::from_slice(&case.receiver.seen()[0].body).expect("JSON");
-        assert_eq!(body["data"]["amount"], amount, "{policy}");
-        let verified = case.relay.ask("/v1/workflows/orders/verify").await;
-        assert_eq!(verified["gaps"], 0, "{verified}");
-    }
-}
-
-#[tokio::test]
-async fn a_replay_is_refused_while_another_event_has_its_key_and_holds_it_afterwards() {
-    let case = Case::with("{keys: [args], args_keys: [id], on_conflict: reject}").await;
-    let order = |answer: u16| json!({"type": "OrderChanged", "data": {"id": 1, "answer": answer}});
-    let dead = case.stored(order(422)).await;
-    case.becomes(&dead, "discarded").await;
-    let waiting = case.stored(order(503)).await;
-    case.becomes(&waiting, "retryable").await;
-    // One that was refused as a duplicate has a letter of its own.
-    case.topic.send(None, &json!({"id": 1}).to_string());
-    case.topic.flush();
-    let refused = async || {
-        let letters = case.relay.ask("/v1/dead-letters?workflow=orders&reason=duplicate").await;
-        letters["items"][0]["id"].as_str().map(str::to_owned)
-    };
-    let refused = eventually("a duplicate is refused", PATIENCE, refused).await;
-    for letter in [&dead, &refused] {
-        let (status, body) =
-            case.relay.call("POST", &format!("/v1/dead-letters/{letter}/replay"), None, Some(json!({}))).await;
-        assert_eq!((status, body["error"]["code"].as_str()), (409, Some("key_active")), "{body}");
-        assert!(body["error"]["message"].as_str().is_some_and(|text| text.contains(&waiting)), "{body}");
-    }
-    let (status, body) = case.relay.call("POST", &format!("/v1/events/{waiting}/cancel"), None, Some(json!({}))).await;
-    assert_eq!((status, body), (200, json!({"id": waiting, "cancelRequested": false})));
-    let (status, body) =
-        case.relay.call("POST", &format!("/v1/dead-letters/{refused}/replay"), None, Some(json!({}))).await;
-    assert_eq!(status, 200, "{body}");
-    case.becomes(&format!("{refused}.r1"), "completed").await;
-}
-
-#[tokio::test]
-async fn a_record_that_can_be_read_at_last_gets_its_key_with_its_replay() {
-    let mut case = Case::with("{keys: [args], args_keys: [id], on_conflict: reject}").await;
-    case.topic.send(None, r#"{"order":1,"answer":503}"#);
-    case.topic.flush();
-    let invalid = async || {
-        let letters = case.relay.ask("/v1/dead-letters?workflow=orders&reason=invalid").await;
-        letters["items"][0]["id"].as_str().map(str::to_owned)
-    };
-    let letter = eventually("what lacks its key is a dead letter", PATIENCE, invalid).await;
-    assert_eq!(case.relay.stop().await, Some(0));
-    case.config.extra = "transform: '{id: .order, answer}'".to_owned();
-    case.relay = Relay::start(&case.config);
-    case.relay.ready().await;
-    let order = json!({"type": "OrderChanged", "data": {"id": 1, "answer": 503}});
-    let waiting = case.stored(order.clone()).await;
-    case.becomes(&waiting, "retryable").await;
-    let path = format!("/v1/dead-letters/{letter}/replay");
-    let (status, body) = case.relay.call("POST", &path, None, Some(json!({}))).await;
-    assert_eq!((status, body["error"]["code"].as_str()), (409, Some("key_active")), "{body}");
-    let cancel = format!("/v1/events/{waiting}/cancel");
-    assert_eq!(case.relay.call("POST", &cancel, None, Some(json!({}))).await.0, 200);
-    let (status, body) = case.relay.call("POST", &path, None, Some(json!({}))).await;
-    assert_eq!(status, 200, "{body}");
-    case.becomes(&format!("{letter}.r1"), "retryable").await;
-    let (status, body) = case.submit(order).await;
-    assert_eq!((status, body["error"]["code"].as_str()), (409, Some("duplicate")), "{body}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Case, by_user, event, rounds, together};
+use crate::support::{PATIENCE, eventually};
 
 /// What is stored as this id stands as if it were in that state, and stays there.
 async fn put_into(case: &Case, id: &str, state: &str) {
@@ -144,10 +145,11 @@ async fn whoever_looks_while_an_event_is_replaced_sees_one_and_never_none_or_two
 #[tokio::test]
 async fn events_with_one_key_in_one_batch_are_judged_as_if_they_came_one_after_the_other() {
     let case = std::sync::Arc::new(Case::paused("").await);
+    case.stored(event(0, &by_user("ignore"))).await;
     let mut later = event(1, &by_user("reject"));
     later["unique"]["states"] = json!(["scheduled"]);
     later["scheduled_at"] = json!("2125-01-01T00:00:00Z");
-    let both = together(&case, &[later.clone(), later]).await;
+    let both = in_one_batch(&case, &[later.clone(), later]).await;
     assert_eq!(both, [201, 409], "whoever shares a transaction");
     // The time of the one that is replaced is kept, also when it is not stored yet.
     let at = |time: &str| {
@@ -157,11 +159,29 @@ async fn events_with_one_key_in_one_batch_are_judged_as_if_they_came_one_after_t
     };
     let all: Vec<Value> = (1..9).map(|hour| at(&format!("2126-01-01T{hour:02}:00:00Z"))).collect();
     let first = case.stored(at("2126-01-01T00:00:00Z")).await;
-    assert_eq!(together(&case, &all).await, [201; 8]);
+    assert_eq!(in_one_batch(&case, &all).await, [201; 8]);
     assert_eq!(case.state(&first).await, "cancelled");
     let kept = "select count(*) from oncebox.retry where due = '2126-01-01T00:00:00Z'";
     assert_eq!(
         (case.database.count(kept).await, case.database.count("select count(*) from oncebox.retry").await),
-        (1, 2)
+        (1, 3)
     );
+}
+
+/// Statuses of requests that come while the transaction of another is held up: they share the next one.
+async fn in_one_batch(case: &std::sync::Arc<Case>, events: &[Value]) -> Vec<u16> {
+    case.database.execute("begin; select id from oncebox.cursor for update").await;
+    let (first, rest) = (std::sync::Arc::clone(case), std::sync::Arc::clone(case));
+    let first = tokio::spawn(async move { first.submit(event(0, &by_user("ignore"))).await.0 });
+    let is_held = "select count(*) from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))";
+    eventually("it is held up", PATIENCE, async || (case.database.count(is_held).await > 0).then_some(())).await;
+    let events = events.to_vec();
+    let rest = tokio::spawn(async move { together(&rest, &events).await });
+    for _ in 0..20 {
+        // Answered after those that came before.
+        case.relay.ask("/v1/capabilities").await;
+    }
+    case.database.execute("commit").await;
+    assert_eq!(first.await.expect("an answer"), 200);
+    rest.await.expect("answers")
 }
