@@ -9,6 +9,6 @@
 -- fate: stored; waits (as pending, until the one that is being sent is settled); suppressed or duplicate (not stored); cancelled (stored,
 -- and replaced by a later one of the same batch). other_*: the event it meets. due: of the one it replaces, in seconds since 1970.
 -- Keys are locked in order, then deliveries in order; nobody who holds a delivery asks for a key. The statement itself is the function of
--- this name, in migrations/0011_unique.sql. Index: primary keys.
+-- this name, in migrations/0012_append.sql. Index: primary keys.
 select ordinal, fate, other_cursor, other_offset, other_index, other_generation, other_state, due
   from oncebox.take_unique($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);

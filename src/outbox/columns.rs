@@ -1,4 +1,5 @@
-//! Batches as the columns that a statement takes: one list for each field, in the same order.
+//! Enters: batches. Leaves: the columns that a statement takes. What must hold: one list for each field, of the same length and in the
+//! same order, but for those of [`ThinColumns`] that are left out.
 
 use std::collections::HashMap;
 
@@ -104,7 +105,8 @@ impl<'a> EventColumns<'a> {
     }
 }
 
-/// The events' columns without what can be left out: a list is empty where all of it is the same, which is said beside it, or nothing.
+/// The events' columns without what can be left out. Of types, content types and versions an empty list means that all events have the one
+/// value beside it; of indexes, that all are 0; of all others, that no event has one.
 pub struct ThinColumns<'a> {
     pub each: EventColumns<'a>,
     pub event_type: Option<&'a str>,

@@ -60,10 +60,6 @@ impl Keys {
         Sha256::digest(encode_components(self.components.iter().map(Vec::as_slice).chain(tail))).into()
     }
 
-    pub fn key(&self, index: i32) -> String {
-        self.key_of(&self.fingerprint(index))
-    }
-
     /// The key of the event with this fingerprint.
     pub fn key_of(&self, fingerprint: &Fingerprint) -> String {
         let mut hash = URL_SAFE_NO_PAD.encode(fingerprint);
