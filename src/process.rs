@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::admin::Readiness;
 use crate::config::{Config, Workflow};
-use crate::event::{ProcessId, Standing};
+use crate::event::{ProcessId, Roles, Standing};
 use crate::export::export_forever;
 use crate::ingest;
 use crate::ingest::watch::Watch;
@@ -24,6 +24,7 @@ use crate::observe::Metrics;
 use crate::observe::trace::Tracer;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
+use crate::outbox::notify::Notice;
 use crate::outbox::writer::{Coming, Writer};
 use crate::outbox::{Database, fleet, notify, partitions, seen};
 use crate::relay::{self, Settler};
@@ -44,9 +45,10 @@ pub struct Prepared {
 
 /// What the stages of every workflow share.
 pub struct Common {
+    pub roles: Roles,
     pub reading: ingest::Shared,
     pub sending: relay::Shared,
-    pub heard: broadcast::Sender<String>,
+    pub heard: broadcast::Sender<Notice>,
     pub watched: Arc<Watched>,
     pub readiness: Arc<Readiness>,
 }
@@ -76,6 +78,7 @@ impl Process {
     /// Starts everything. Told on the way: which workflows are to be drained.
     pub fn start(
         prepared: Prepared,
+        roles: Roles,
         database: &Database,
         cluster: &Arc<str>,
         metrics: &Arc<Metrics>,
@@ -86,12 +89,14 @@ impl Process {
         let (batches, queue) = mpsc::channel(WRITER_QUEUE);
         let (halts, halted) = mpsc::unbounded_channel();
         let (desks, coming) = (Desks::default(), Coming::default());
+        let (bell, rung) = mpsc::unbounded_channel();
         let writer = Writer {
             database: database.clone(),
             process: id,
             desks: desks.clone(),
             metrics: Arc::clone(metrics),
             coming: Arc::clone(&coming),
+            bell: (!roles.relay).then_some(bell),
             halts: halts.clone(),
         };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -121,6 +126,9 @@ impl Process {
             tracer: None,
         };
         let mut background = tokio::task::JoinSet::new();
+        if !roles.relay {
+            background.spawn(notify::ring_forever(database.clone(), rung));
+        }
         let sending = match &config.tracing {
             Some(collector) => {
                 let (tracer, spans) = Tracer::new();
@@ -133,9 +141,10 @@ impl Process {
         let mut process = Self {
             id,
             common: Common {
+                roles,
                 reading,
                 sending,
-                heard: broadcast::channel(256).0,
+                heard: broadcast::channel(4_096).0,
                 watched,
                 readiness: Arc::clone(readiness),
             },
@@ -196,7 +205,7 @@ impl Process {
         self.background.spawn(follow.run());
         self.background.spawn(upkeep::tally_forever(database.clone(), self.roster.subscribe()));
         let (roster, heard) = (self.roster.subscribe(), self.common.heard.subscribe());
-        self.background.spawn(upkeep::beat_forever(database.clone(), self.id, roster, heard));
+        self.background.spawn(upkeep::beat_forever(database.clone(), (self.id, self.common.roles), roster, heard));
         let watch = Watch {
             kafka: Arc::clone(&self.common.reading.kafka),
             cluster: Arc::clone(&self.common.reading.cluster),

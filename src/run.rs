@@ -12,6 +12,7 @@ use crate::admin::live::History;
 use crate::admin::{self, Api, Desk};
 use crate::config::Config;
 use crate::dead_letter::replayer::replay_forever;
+use crate::event::Roles;
 use crate::observe::{Metrics, chain};
 use crate::outbox::submit::Submissions;
 use crate::outbox::{Database, partitions, workflow};
@@ -20,14 +21,19 @@ use crate::process::{Prepared, Process};
 use crate::reload::Reloads;
 
 /// Runs until `stopped` says true, then drains. Returns once everything that was started has ended.
-pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn run(
+    config: Config,
+    roles: Roles,
+    mut reloads: Reloads,
+    mut stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let desk = Desk::new(&config.admin, &metrics);
     let readiness = Arc::clone(&desk.readiness);
     let listener = TcpListener::bind(config.admin.listen)
         .await
         .with_context(|| format!("admin.listen {} cannot be used", config.admin.listen))?;
-    let admin = tokio::spawn(admin::serve(listener, desk.clone()));
+    let admin = tokio::spawn(admin::serve(listener, desk.clone(), roles.admin));
     let database = Database::new(&config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)))?;
     tokio::select! {
         checked = preflight::patiently(async || preflight::check_database(&database).await) => checked?,
@@ -42,9 +48,11 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
         prepared = preflight::patiently(async || ready(&config, &database).await) => prepared?,
         _ = stopped.wait_for(|stop| *stop) => return Ok(()),
     };
-    let (mut process, mut drains) = Process::start(prepared, &database, &cluster, &metrics, &readiness)?;
+    let (mut process, mut drains) = Process::start(prepared, roles, &database, &cluster, &metrics, &readiness)?;
     let mut beside = tokio::task::JoinSet::new();
-    desk.open(operators(&process, &metrics, &mut beside)?);
+    if roles.admin {
+        desk.open(operators(&process, roles.relay, &metrics, &mut beside)?);
+    }
     readiness.checked.store(true, Ordering::Release);
     info!(process = %process.id(), workflows = process.running(), "running");
     let meanwhile = stopped.clone();
@@ -55,7 +63,11 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
                 // Leases run out and another process goes on; one that limps would hold them.
                 bail!("the {part} ended by itself, which it never should: ending the process");
             }
-            Some(found) = drains.recv() => process.drain_left(found, meanwhile.clone()).await,
+            Some(found) = drains.recv() => {
+                if roles.relay {
+                    process.drain_left(found, meanwhile.clone()).await;
+                }
+            }
             wanted = reloads.next() => {
                 let outcome = match wanted {
                     Ok(config) => process.take_over(config, meanwhile.clone()).await,
@@ -79,14 +91,19 @@ pub async fn run(config: Config, mut reloads: Reloads, mut stopped: watch::Recei
 }
 
 /// What operators ask, and what they ask for, on connections of their own.
-fn operators(process: &Process, metrics: &Arc<Metrics>, beside: &mut tokio::task::JoinSet<()>) -> anyhow::Result<Api> {
+fn operators(
+    process: &Process,
+    sends: bool,
+    metrics: &Arc<Metrics>,
+    beside: &mut tokio::task::JoinSet<()>,
+) -> anyhow::Result<Api> {
     let connect = || Database::new(&process.config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)));
     let (database, apart) = (connect()?, connect()?);
     let (workflows, history) = (process.workflows(), Arc::new(History::default()));
     beside.spawn(Arc::clone(&history).sample_forever(Arc::clone(metrics)));
     beside.spawn(replay_forever(apart, process.id(), workflows.clone()));
     let submissions = Submissions::start(database.clone());
-    Ok(Api { database, workflows, kafka: process.config.kafka.clone(), history, submissions })
+    Ok(Api { database, workflows, kafka: process.config.kafka.clone(), sends, history, submissions })
 }
 
 /// Workflows that Postgres knows, and room for their events.

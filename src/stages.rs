@@ -1,7 +1,7 @@
 //! The stages of one workflow: its consumer, its dispatcher, and what passes between them. Started and ended together.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -18,13 +18,14 @@ use crate::upkeep::{Followed, Tally};
 pub struct Stages {
     pub followed: Arc<Followed>,
     stopping: watch::Sender<bool>,
-    /// Nothing where only what is left is delivered.
+    /// Nothing where only what is left is delivered, or this process does not read.
     consumer: Option<std::thread::JoinHandle<()>>,
-    dispatcher: tokio::task::JoinHandle<()>,
+    /// Nothing where this process does not send.
+    dispatcher: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Stages {
-    /// Starts them; only the dispatcher when nothing is to be read.
+    /// Starts those that this process has the roles for; only the dispatcher when nothing is to be read.
     pub fn start(workflow: &Arc<Workflow>, common: &Common, standing: Standing, is_left: bool) -> anyhow::Result<Self> {
         let stopping = watch::channel(false).0;
         let followed = Arc::new(Followed {
@@ -35,10 +36,12 @@ impl Stages {
             tally: Tally::default(),
             watched: Arc::clone(&common.watched),
             is_left,
+            ends: AtomicBool::new(false),
         });
         let (assigned, joined): (Arc<Notify>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
         let pace: Arc<Pace> = Arc::default();
-        let (desk, parcels) = match workflow.delivery.is_direct() && !is_left {
+        let is_direct = workflow.delivery.is_direct();
+        let (desk, parcels) = match is_direct && !is_left {
             true => {
                 let (desk, parcels) = mpsc::unbounded_channel();
                 (Some(desk), Some(parcels))
@@ -54,8 +57,8 @@ impl Stages {
             parcels,
             stopping: stopping.subscribe(),
         };
-        let dispatcher = relay::start(workflow, &common.sending, signals)?;
-        let consumer = (!is_left).then(|| {
+        let dispatcher = common.roles.relay.then(|| relay::start(workflow, &common.sending, signals)).transpose()?;
+        let consumer = (common.roles.read(is_direct) && !is_left).then(|| {
             common.readiness.await_joined(&workflow.id, &joined);
             let signals = ingest::Signals {
                 state: followed.state.subscribe(),
@@ -78,7 +81,7 @@ impl Stages {
 
     /// The part that has ended by itself, if one has.
     pub fn broken(&self) -> Option<&'static str> {
-        if self.dispatcher.is_finished() {
+        if self.dispatcher.as_ref().is_some_and(tokio::task::JoinHandle::is_finished) {
             return Some("dispatcher of a workflow");
         }
         let is_over = self.consumer.as_ref().is_some_and(std::thread::JoinHandle::is_finished);
@@ -90,6 +93,7 @@ impl Stages {
     pub async fn end(self, deadline: tokio::time::Instant) -> Option<Duration> {
         let Self { followed, stopping, consumer, dispatcher } = self;
         let id = &followed.workflow.id;
+        followed.ends.store(true, Ordering::Relaxed);
         let _ = stopping.send(true);
         if let Some(consumer) = consumer {
             let joined = tokio::task::spawn_blocking(move || drop(consumer.join()));
@@ -98,6 +102,7 @@ impl Stages {
             }
         }
         // What is still on its way keeps its lease: another process takes it over when that runs out.
+        let Some(dispatcher) = dispatcher else { return None };
         let abort = dispatcher.abort_handle();
         if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
             warn!(workflow = %id, "requests are still under way at the end of the grace period; their leases will run out");

@@ -1,14 +1,16 @@
 -- Say that a process is there and what it has under way, and hear who else is. Called by outbox::fleet::beat, every second.
 -- $1 process, $2 its workflows, $3 seconds after which a silent one counts as gone, $4 requests under way per workflow,
--- $5 those of them that are first attempts of stored events. Index: primary key; a row per process.
--- Answers for each workflow of $2 that others run what each of them has under way, those that came first at the front, and how
+-- $5 those of them that are first attempts of stored events, $6 whether it sends,
+-- $7 whether it reads, $8 the workflows that it takes deliveries of. Index: primary key; a row per process.
+-- Answers for each workflow of $2 that others send for what each of them has under way, those that came first at the front, and how
 -- many came before this one; without an id the same of all others. One that was silent for two seconds has nothing under way, as far
 -- as others are to wait for it: most likely it was killed. Rows of processes long gone are removed on the way.
 with here as (
-    insert into oncebox.process (id, workflows, seen_at, under_way, firsts)
-    values ($1, $2, clock_timestamp(), $4, $5)
+    insert into oncebox.process (id, workflows, seen_at, under_way, firsts, sends, reads, takes)
+    values ($1, $2, clock_timestamp(), $4, $5, $6, $7, $8)
         on conflict (id) do update set workflows = excluded.workflows, seen_at = excluded.seen_at,
-                                       under_way = excluded.under_way, firsts = excluded.firsts
+                                       under_way = excluded.under_way, firsts = excluded.firsts,
+                                       sends = excluded.sends, reads = excluded.reads, takes = excluded.takes
  returning id, since
 ),
 gone as (
@@ -20,7 +22,7 @@ others as materialized (
            (p.since, p.id) < (here.since, here.id) as is_older
       from oncebox.process as p
      cross join here
-     where p.id <> $1 and p.seen_at > clock_timestamp() - make_interval(secs => $3)
+     where p.id <> $1 and p.sends and p.seen_at > clock_timestamp() - make_interval(secs => $3)
 )
 select w.id as workflow, array_agg(coalesce(w.under_way, 0) order by o.turn) as under_way,
        count(*) filter (where o.is_older) as older

@@ -110,6 +110,11 @@ pub async fn no_such_path(uri: Uri) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("nothing is at {}", uri.path()))
 }
 
+pub async fn no_api() -> Refusal {
+    let message = "this process answers only /healthz, /readyz and /metrics: it runs without the role `admin`";
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", message.to_owned())
+}
+
 pub async fn no_such_method(method: Method, uri: Uri) -> Refusal {
     let message = format!("{method} is not for {}", uri.path());
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)

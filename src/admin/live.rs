@@ -66,7 +66,6 @@ impl History {
             ("total", &workflow.latency),
         ];
         Some(Live {
-            kafka_lag_records: metrics.kafka_lag_of(id),
             in_flight: workflow.in_flight.get(),
             circuit: match workflow.circuit.get() {
                 0 => "closed",

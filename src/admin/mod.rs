@@ -60,8 +60,8 @@ impl Desk {
     }
 }
 
-/// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, desk: Desk) {
+/// Serves until it is dropped; without the API only what probes and Prometheus ask.
+pub async fn serve(listener: TcpListener, desk: Desk, with_api: bool) {
     let (api, description) = api::routes();
     let described = move || async move { ([(header::CONTENT_TYPE, "application/json")], description) };
     let guarded = Router::new()
@@ -72,11 +72,12 @@ pub async fn serve(listener: TcpListener, desk: Desk) {
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics_text))
-        .merge(guarded)
-        .fallback(answer::no_such_path)
-        .method_not_allowed_fallback(answer::no_such_method)
-        .with_state(desk);
+        .route("/metrics", get(metrics_text));
+    let routes = match with_api {
+        true => routes.merge(guarded).fallback(answer::no_such_path),
+        false => routes.fallback(answer::no_api),
+    };
+    let routes = routes.method_not_allowed_fallback(answer::no_such_method).with_state(desk);
     if let Err(error) = axum::serve(listener, routes).await {
         tracing::error!(%error, "the admin listener ended");
     }

@@ -2,17 +2,46 @@
 
 use std::path::Path;
 
+use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::{ConfigPath, Failure, block_on, load};
 use crate::config::Config;
 use crate::config::problem::{Problem, each_once};
+use crate::event::Roles;
 use crate::reload::{Loader, Reloads};
 
-pub fn run(path: &ConfigPath) -> Result<(), Failure> {
-    let config = checked(&path.config)?;
-    let again = path.config.clone();
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    path: ConfigPath,
+    /// What this process does, where reading, sending and the API are scaled apart. All, unless some are named.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["ingest", "relay", "admin"])]
+    roles: Vec<Role>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// Read records and store what they make.
+    Ingest,
+    /// Send what is stored; read and send where the outbox is not used.
+    Relay,
+    /// Answer the API, show the dashboard, replay dead letters.
+    Admin,
+}
+
+impl Run {
+    fn roles(&self) -> Roles {
+        let has = |role| self.roles.contains(&role);
+        Roles { ingest: has(Role::Ingest), relay: has(Role::Relay), admin: has(Role::Admin) }
+    }
+}
+
+pub fn run(flags: &Run) -> Result<(), Failure> {
+    let (path, roles) = (&flags.path.config, flags.roles());
+    let config = checked(path)?;
+    let again = path.clone();
     let load: Loader = Box::new(move || {
         checked(&again).map_err(|failure| match failure {
             Failure::Usage(problems) => problems,
@@ -35,7 +64,7 @@ pub fn run(path: &ConfigPath) -> Result<(), Failure> {
                 }
             }
         });
-        crate::run::run(config, Reloads::new(path.config.clone(), load, heard), stopped).await
+        crate::run::run(config, roles, Reloads::new(path.clone(), load, heard), stopped).await
     })?;
     Ok(())
 }

@@ -96,7 +96,7 @@ fn screen(workflows: &[Workflow], replays: &[Replay]) -> String {
         .iter()
         .map(|w| {
             let live = w.live.as_ref();
-            let kafka = live.and_then(|live| live.kafka_lag_records).map_or("-".to_owned(), |lag| lag.to_string());
+            let kafka = w.kafka_lag_records.map_or("-".to_owned(), |lag| lag.to_string());
             let rate = live.map_or("-".to_owned(), |live| format!("{:.1}", live.per_second));
             let errors =
                 live.and_then(|live| live.error_share).map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));

@@ -1,8 +1,9 @@
 //! The nouns that every stage shares: where an event came from, what it carries, who it is. No I/O, no clock.
 //!
-//! [`place`] has an event's identity, [`state`] the closed sets of states and reasons.
+//! [`place`] has an event's identity, [`state`] the closed sets of states and reasons, [`roles`] what a process does.
 
 pub mod place;
+pub mod roles;
 pub mod state;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 pub use place::{CursorId, NotAnEventId, Place, encode_components};
+pub use roles::Roles;
 pub use state::{Reason, Standing, UnknownState, WorkflowState};
 
 /// One start of the process. Random, so that two processes are never mistaken for each other.

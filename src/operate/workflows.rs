@@ -53,7 +53,9 @@ pub struct Workflow {
     pub dead_letters: i64,
     /// Ordering keys behind a dead letter, up to 10,001.
     pub blocked_keys: i64,
-    /// What the process that answers knows of its own work. Null where Postgres alone was asked.
+    /// Records that are not read yet. Null where Postgres alone was asked.
+    pub kafka_lag_records: Option<i64>,
+    /// What the process that answers knows of its own work. Null where it does not send, or Postgres alone was asked.
     pub live: Option<Live>,
 }
 
@@ -80,8 +82,6 @@ impl Events {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Live {
-    /// Records that are not read yet.
-    pub kafka_lag_records: Option<i64>,
     pub in_flight: i64,
     /// closed, half-open or open.
     pub circuit: String,
@@ -178,6 +178,7 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         held: row.get("held"),
         dead_letters: row.get("letters"),
         blocked_keys: row.get("blocked"),
+        kafka_lag_records: None,
         live: None,
     }
 }

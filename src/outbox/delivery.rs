@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::{Client, Object};
 
 use super::database::STATEMENT_LIMIT;
+use super::fleet::GONE_AFTER;
 use super::sql::{Schema, boolean, float8, int4, int8, int8s, text, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, Lane, ProcessId};
@@ -51,17 +52,31 @@ pub struct Found {
     pub waiting: Vec<CursorId>,
 }
 
+/// A workflow, and how many processes may send for it at once: that decides whose turn a delivery is.
+pub type Sent<'a> = (&'a str, usize);
+
+fn at_once(concurrency: usize) -> i64 {
+    i64::try_from(concurrency).unwrap_or(i64::MAX)
+}
+
 /// The poll behind every wake-up: whatever notice was lost, this finds it.
 pub async fn look(
     database: &Database,
-    workflow: &str,
-    process: ProcessId,
-    lease: Duration,
+    (workflow, concurrency): Sent<'_>,
+    (process, lease): (ProcessId, Duration),
     (held, ordered): (&[CursorId], bool),
 ) -> Result<Found, Error> {
-    let lease = lease.as_secs_f64();
+    let (lease, concurrency, gone) = (lease.as_secs_f64(), at_once(concurrency), GONE_AFTER.as_secs_f64());
     let held: Vec<i64> = held.iter().map(|cursor| cursor.0).collect();
-    let parameters = [text(&workflow), uuid(&process), float8(&lease), int8s(&held), boolean(&ordered)];
+    let parameters = [
+        text(&workflow),
+        uuid(&process),
+        float8(&lease),
+        int8s(&held),
+        boolean(&ordered),
+        int8(&concurrency),
+        float8(&gone),
+    ];
     let file = include_str!("../../sql/relay/deliverable.sql");
     let rows = database.query(Purpose::Claim, file, &parameters).await?;
     let mut found = Found::default();
@@ -174,7 +189,7 @@ pub struct Progress {
     pub timeline: Arc<str>,
 }
 
-/// A delivery that is still held. `wanted`: another process reads the partition now and waits for it.
+/// A delivery that is still held. `wanted`: another process waits for it, because it reads the partition now or it is its turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
     pub cursor: CursorId,
@@ -184,17 +199,26 @@ pub struct Kept {
 /// Extends leases; those missing from the answer are lost.
 pub async fn extend(
     database: &Database,
-    process: ProcessId,
-    lease: Duration,
+    (workflow, concurrency): Sent<'_>,
+    (process, lease): (ProcessId, Duration),
     held: &[Progress],
 ) -> Result<Vec<Kept>, Error> {
     let cursors: Vec<i64> = held.iter().map(|p| p.cursor.0).collect();
     let epochs: Vec<i64> = held.iter().map(|p| p.epoch).collect();
     let settled: Vec<i64> = held.iter().map(|p| p.settled_to).collect();
-    let seconds = lease.as_secs_f64();
+    let (seconds, concurrency, gone) = (lease.as_secs_f64(), at_once(concurrency), GONE_AFTER.as_secs_f64());
     let timelines: Vec<&str> = held.iter().map(|p| &*p.timeline).collect();
-    let parameters =
-        [int8s(&cursors), int8s(&epochs), int8s(&settled), uuid(&process), float8(&seconds), texts(&timelines)];
+    let parameters = [
+        int8s(&cursors),
+        int8s(&epochs),
+        int8s(&settled),
+        uuid(&process),
+        float8(&seconds),
+        texts(&timelines),
+        text(&workflow),
+        int8(&concurrency),
+        float8(&gone),
+    ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/extend.sql"), &parameters).await?;
     Ok(rows
         .iter()

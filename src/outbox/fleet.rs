@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::sql::{float8, int4s, texts, uuid};
+use super::sql::{boolean, float8, int4s, texts, uuid};
 use super::{Database, Error, Purpose};
-use crate::event::ProcessId;
+use crate::event::{ProcessId, Roles};
 
 /// A process that was silent for this long counts as gone.
-const GONE_AFTER: Duration = Duration::from_secs(5);
+pub(super) const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// By then the others have looked: they are told.
 pub const KNOWN_AFTER: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Processes that run the workflow, this one included: they share its limits. 0: not known yet.
+    /// Processes that send for the workflow, this one included: they share its limits. 0: not known yet.
     pub fn processes(&self) -> usize {
         self.processes.load(Ordering::Relaxed)
     }
@@ -59,9 +59,11 @@ pub struct Word<'a> {
     pub workflow: &'a str,
     pub under_way: usize,
     pub firsts: usize,
+    /// Whether it takes deliveries of it: not when it is about to end it.
+    pub takes: bool,
 }
 
-/// The other processes that run a workflow.
+/// The other processes that send for a workflow.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Peers {
     /// What each has under way, those that came first at the front.
@@ -70,7 +72,7 @@ pub struct Peers {
     pub older: usize,
 }
 
-/// The other processes.
+/// The other processes that send.
 #[derive(Debug, Default)]
 pub struct Others {
     pub all: Peers,
@@ -78,20 +80,34 @@ pub struct Others {
 }
 
 impl Others {
-    /// Those that run a workflow.
+    /// Those that send for a workflow.
     pub fn of(&self, workflow: &str) -> Peers {
         self.by_workflow.get(workflow).cloned().unwrap_or_default()
     }
 }
 
-/// Says that this process is there. Answers who else is.
-pub async fn beat(database: &Database, process: ProcessId, words: &[Word<'_>]) -> Result<Others, Error> {
+/// Says that this process is there, and what it does. Answers who else sends.
+pub async fn beat(
+    database: &Database,
+    (process, roles): (ProcessId, Roles),
+    words: &[Word<'_>],
+) -> Result<Others, Error> {
     let seconds = GONE_AFTER.as_secs_f64();
     let number = |many: usize| i32::try_from(many).unwrap_or(i32::MAX);
     let workflows: Vec<&str> = words.iter().map(|word| word.workflow).collect();
     let under_way: Vec<i32> = words.iter().map(|word| number(word.under_way)).collect();
     let firsts: Vec<i32> = words.iter().map(|word| number(word.firsts)).collect();
-    let parameters = [uuid(&process), texts(&workflows), float8(&seconds), int4s(&under_way), int4s(&firsts)];
+    let takes: Vec<&str> = words.iter().filter(|word| word.takes && roles.relay).map(|word| word.workflow).collect();
+    let parameters = [
+        uuid(&process),
+        texts(&workflows),
+        float8(&seconds),
+        int4s(&under_way),
+        int4s(&firsts),
+        boolean(&roles.relay),
+        boolean(&roles.ingest),
+        texts(&takes),
+    ];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
     let mut others = Others::default();
     for row in &rows {

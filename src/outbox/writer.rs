@@ -14,6 +14,7 @@ use tracing::{error, warn};
 
 use super::append::{self, Batch, Holding, Resolved, Stored};
 use super::handoff::{Desks, HandOff};
+use super::notify::Bell;
 use super::{Database, Error, delivery};
 use crate::event::{CursorId, Draft, Event, Filed, ProcessId, Reason};
 use crate::observe::Metrics;
@@ -33,6 +34,8 @@ pub struct Writer {
     pub desks: Desks,
     pub metrics: Arc<Metrics>,
     pub coming: Coming,
+    /// Where to tell that events wait, in a process that sends none.
+    pub bell: Option<Bell>,
     /// Where to tell that a workflow must halt.
     pub halts: UnboundedSender<(Arc<Holding>, String)>,
 }
@@ -140,6 +143,9 @@ impl Writer {
         }
         let metrics = self.metrics.of(&batch.holding.workflow.id);
         metrics.dead_lettered(Reason::Duplicate).inc_by(stored.duplicates);
+        if let Some(bell) = &self.bell {
+            let _ = bell.send((Arc::clone(&batch.holding.workflow.id), batch.holding.cursor));
+        }
         let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
         if batch.holding.workflow.delivery.unique.is_some() {
             desk.tell_due();

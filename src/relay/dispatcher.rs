@@ -22,6 +22,7 @@ use crate::event::{CursorId, Lane, Place, Standing};
 use crate::observe::WorkflowMetrics;
 use crate::outbox::fleet::Share;
 use crate::outbox::handoff::News;
+use crate::outbox::notify;
 use crate::outbox::pace::{Ahead, Pace};
 use crate::send::connect::Target;
 use crate::send::lookup::Question;
@@ -176,6 +177,7 @@ impl Dispatcher {
         self.metrics.in_flight.set(0);
         self.show_circuit();
         let mut received = Vec::new();
+        let id = Arc::clone(&self.workflow.id);
         loop {
             let wake = self.next_wake();
             tokio::select! {
@@ -186,7 +188,7 @@ impl Dispatcher {
                 _ = poll.tick() => {}
                 () = tokio::time::sleep_until(wake.into()) => {}
                 () = signals.assigned.notified() => self.next_look_at = Instant::now(),
-                notice = signals.heard.recv() => self.heard(notice.ok().as_deref()),
+                notice = notify::about(&mut signals.heard, &id) => self.heard(notice),
                 Ok(()) = signals.state.changed() => self.state = *signals.state.borrow(),
                 Ok(()) = signals.stopping.changed(), if !self.stopping => self.stop(),
             }
@@ -227,8 +229,8 @@ impl Dispatcher {
         self.drop_spent();
         self.close_idle(now);
         let (events, bytes) = self.ahead();
-        // An append claims what it stores ahead of its turn. The reader keeps to half of what there may be, so that what it has
-        // read meanwhile still fits.
+        // An append claims what it stores ahead of its turn. The reader is asked to keep to half of what there may be, so that what it
+        // has read meanwhile still fits.
         let hands_on = self.may_send() && !self.workflow.delivery.in_doubt.claims_only_what_starts();
         let room = events < 2 * self.most_ahead() && bytes < self.shared.budget.bytes();
         self.has_room.store(hands_on && room, Ordering::Release);
@@ -236,8 +238,13 @@ impl Dispatcher {
             false => Ahead::Unknown,
             true if self.windows.values().any(|window| window.reads_back) => Ahead::Behind,
             // What is under way is not ahead: a reader that waited for it would let the queue run dry before it reads on.
-            true => Ahead::By { events: events.saturating_sub(self.unsettled), most: self.most_ahead() },
+            true => Ahead::By { events: events.saturating_sub(self.unsettled_firsts()), most: self.most_ahead() },
         });
+    }
+
+    /// First attempts that were started and whose outcome is not committed yet.
+    pub fn unsettled_firsts(&self) -> usize {
+        self.unsettled.saturating_sub(self.retries.len())
     }
 
     /// Claimed and not settled: events, and the bytes of their bodies.

@@ -16,6 +16,7 @@ use crate::outbox::claim::{Claim, PutAway, Retry};
 use crate::outbox::delivery::{Delivery, Kept, Progress};
 use crate::outbox::handoff::News;
 use crate::outbox::lane::{HeldLane, Looked};
+use crate::outbox::notify::Notice;
 use crate::outbox::workflow;
 
 /// What comes back from work that ran beside the loop.
@@ -123,15 +124,26 @@ impl Dispatcher {
         }
     }
 
-    /// A notice may mean waiting events, due retries, or a delivery that was let go.
-    pub(super) fn heard(&mut self, notice: Option<&str>) {
-        if notice.is_none_or(|workflow| workflow == &*self.workflow.id) {
-            let now = Instant::now();
-            self.next_look_at = now;
-            self.next_retry_at = now;
-            self.next_sweep_at = now;
-            self.next_learn_at = now;
-            self.windows.values_mut().for_each(|window| window.may_wait = true);
+    /// A notice may mean waiting events, due retries, or a delivery that was let go. None: some were missed.
+    pub(super) fn heard(&mut self, notice: Option<Notice>) {
+        let now = Instant::now();
+        match notice {
+            Some(Notice::Waiting { cursors, .. }) => {
+                for cursor in cursors {
+                    if let Some(window) = self.windows.get_mut(&cursor) {
+                        window.may_wait = true;
+                        // Events that each have a life of their own wait as retries do.
+                        self.next_retry_at = if self.workflow.delivery.each_alone() { now } else { self.next_retry_at };
+                    }
+                }
+            }
+            Some(Notice::Changed(_)) | None => {
+                self.next_look_at = now;
+                self.next_retry_at = now;
+                self.next_sweep_at = now;
+                self.next_learn_at = now;
+                self.windows.values_mut().for_each(|window| window.may_wait = true);
+            }
         }
     }
 

@@ -43,6 +43,7 @@ use crate::outbox::Database;
 use crate::outbox::fleet::Share;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
+use crate::outbox::notify::Notice;
 use crate::outbox::pace::Pace;
 use crate::send::connect::Target;
 use crate::send::credentials;
@@ -74,7 +75,7 @@ pub struct Signals {
     /// Cursors may have changed hands.
     pub assigned: Arc<tokio::sync::Notify>,
     /// Notices from other processes.
-    pub heard: broadcast::Receiver<String>,
+    pub heard: broadcast::Receiver<Notice>,
     /// How far ahead of its first attempts the consumer may read.
     pub pace: Arc<Pace>,
     /// What the consumer read, where the workflow has the direct path.

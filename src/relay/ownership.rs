@@ -30,21 +30,21 @@ impl Dispatcher {
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
         tokio::spawn(async move {
-            let lease = workflow.delivery.lease;
+            let (lease, concurrency) = (workflow.delivery.lease, workflow.delivery.concurrency);
             let ordered = workflow.delivery.ordering.is_some();
             let mut taken = Vec::new();
-            let found =
-                match delivery::look(&shared.database, &workflow.id, shared.process, lease, (&held, ordered)).await {
-                    Ok(found) => found,
-                    Err(error) => {
-                        warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
-                        Found::default()
-                    }
-                };
+            let (sent, me) = ((&*workflow.id, concurrency), (shared.process, lease));
+            let found = match delivery::look(&shared.database, sent, me, (&held, ordered)).await {
+                Ok(found) => found,
+                Err(error) => {
+                    warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
+                    Found::default()
+                }
+            };
             // One that we know we hold is never among them, even with its lease run out: it is extended, because what it
             // has sent is known here, and would be in doubt after a take-over.
             for cursor in found.free {
-                match delivery::take(&shared.database, &workflow.id, cursor, (shared.process, lease), ordered).await {
+                match delivery::take(&shared.database, &workflow.id, cursor, me, ordered).await {
                     Ok(delivery) => taken.extend(delivery),
                     Err(error) => {
                         warn!(workflow = %workflow.id, error = %chain(&error), "taking a delivery failed");
@@ -126,13 +126,16 @@ impl Dispatcher {
         let retries: Vec<(Place, i64)> = self.retries.iter().map(|(place, fence)| (*place, *fence)).collect();
         let (shared, messages) = (self.shared.clone(), self.messages.clone());
         let (lease, id) = (self.workflow.delivery.lease, self.workflow.id.clone());
+        let concurrency = self.workflow.delivery.concurrency;
         if held.is_empty() && retries.is_empty() {
             return;
         }
         tokio::spawn(async move {
             let lease_until = Instant::now() + lease;
             if !held.is_empty() {
-                let kept = match delivery::extend(&shared.database, shared.process, lease, &held).await {
+                let kept = match delivery::extend(&shared.database, (&id, concurrency), (shared.process, lease), &held)
+                    .await
+                {
                     Ok(kept) => Some(kept),
                     Err(error) => {
                         warn!(workflow = %id, error = %chain(&error), "extending leases failed; sending may stop");

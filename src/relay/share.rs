@@ -51,7 +51,7 @@ impl Dispatcher {
         self.share.firsts.fetch_sub(usize::from(right.is_first()), Ordering::Relaxed);
     }
 
-    /// How far first attempts may be claimed ahead of what is settled.
+    /// How many events may be claimed that were not started yet; where a claim covers only what starts, that are not settled yet.
     pub fn most_ahead(&self) -> usize {
         let least = if self.workflow.delivery.ordering.is_some() { 4_000 } else { 1_000 };
         (4 * self.workflow.delivery.concurrency).max(least)

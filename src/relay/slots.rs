@@ -1,7 +1,7 @@
 //! Who gets a free slot: first attempts and retries each keep a share, so that neither a storm of retries nor a long
 //! backlog starves the other. Pure.
 
-/// Requests that start while a batch of deliveries is written down, where there are few slots; else three of eight do.
+/// Requests that start while a batch of deliveries is written down, at least; of many slots, three eighths.
 const STARTS_MEANWHILE: usize = 64;
 
 /// Requests that may be under way, and those that are.

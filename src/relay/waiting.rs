@@ -34,7 +34,7 @@ impl Dispatcher {
             // Events whose lane is busy are claimed and wait.
             true => self.slots().free().saturating_sub(self.queued()).min(self.most_ahead().saturating_sub(events)),
             // What is under way is not ahead: waited for, the queue would run dry before more is read.
-            false => self.most_ahead().saturating_sub(events.saturating_sub(self.unsettled)),
+            false => self.most_ahead().saturating_sub(events.saturating_sub(self.unsettled_firsts())),
         };
         // Few large claims: planning one costs as much as reading hundreds of rows. While others are on their way, a quarter of
         // what may start is waited for.

@@ -10,10 +10,11 @@ use tracing::{debug, info};
 
 use super::Followed;
 use super::follow::{LOOK_EVERY, Roster};
-use crate::event::ProcessId;
+use crate::event::{ProcessId, Roles};
 use crate::observe::chain;
+use crate::outbox::Database;
 use crate::outbox::fleet::{self, Census, Part, Share, Word};
-use crate::outbox::{Database, notify};
+use crate::outbox::notify::{self, Notice};
 
 /// What is known of the other processes, per workflow.
 #[derive(Default)]
@@ -23,17 +24,17 @@ struct Fleet(HashMap<Arc<str>, Census>);
 /// that this process is gone. Runs until it is dropped.
 pub async fn beat_forever(
     database: Database,
-    process: ProcessId,
+    (process, roles): (ProcessId, Roles),
     mut roster: Roster,
-    mut heard: broadcast::Receiver<String>,
+    mut heard: broadcast::Receiver<Notice>,
 ) {
     let mut fleet = Fleet::default();
     loop {
         let followed = roster.borrow_and_update().clone();
-        let pause = fleet.look(&database, process, &followed).await;
+        let pause = fleet.look(&database, (process, roles), &followed).await;
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            _ = heard.recv() => {}
+            () = notify::changed(&mut heard) => {}
             Ok(()) = roster.changed() => {}
         }
     }
@@ -41,10 +42,15 @@ pub async fn beat_forever(
 
 impl Fleet {
     /// Says that this process is there, and looks who else is. Answers how long that is good for.
-    async fn look(&mut self, database: &Database, process: ProcessId, followed: &[Arc<Followed>]) -> Duration {
+    async fn look(
+        &mut self,
+        database: &Database,
+        (process, roles): (ProcessId, Roles),
+        followed: &[Arc<Followed>],
+    ) -> Duration {
         let configured = followed.iter().filter(|one| !one.is_left);
         let words: Vec<Word<'_>> = configured.map(|one| one.word()).collect();
-        let others = match fleet::beat(database, process, &words).await {
+        let others = match fleet::beat(database, (process, roles), &words).await {
             Ok(others) => others,
             Err(error) => {
                 debug!(error = %chain(&error), "this process could not say that it is there");
@@ -61,8 +67,8 @@ impl Fleet {
             let census = self.0.entry(Arc::clone(&one.workflow.id)).or_default();
             let workflow = &one.workflow;
             let part = census.note(&peers, workflow.delivery.concurrency, workflow.endpoint.timeout, now);
-            // Which of them can deliver it is not known.
-            let part = if one.is_left { part.with_a_slot() } else { part };
+            // Which of them can deliver it is not known. And who sends nothing is in nobody's way.
+            let part = if one.is_left || !roles.relay { part.with_a_slot() } else { part };
             is_settled &= part.processes > 0 && part.slots == part.share;
             is_first |= part.processes == 0 && peers.under_way.is_empty();
             is_less |= part.slots < one.share.slots();
@@ -88,7 +94,7 @@ impl Followed {
     fn word(&self) -> Word<'_> {
         let Share { under_way, firsts, .. } = &*self.share;
         let (under_way, firsts) = (under_way.load(Ordering::Relaxed), firsts.load(Ordering::Relaxed));
-        Word { workflow: &self.workflow.id, under_way, firsts }
+        Word { workflow: &self.workflow.id, under_way, firsts, takes: !self.ends.load(Ordering::Relaxed) }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::fleet::Share;
 use crate::outbox::gauges::{self, Figures};
+use crate::outbox::notify::{self, Notice};
 use crate::outbox::{Database, workflow};
 
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +31,8 @@ pub struct Followed {
     pub watched: Arc<Watched>,
     /// Not configured any more: only what is left of it is delivered.
     pub is_left: bool,
+    /// Whether its stages are on their way out.
+    pub ends: AtomicBool,
 }
 
 /// The workflows that run, as they change.
@@ -40,7 +43,7 @@ pub struct Follow {
     pub database: Database,
     pub roster: Roster,
     pub metrics: Arc<Metrics>,
-    pub heard: broadcast::Receiver<String>,
+    pub heard: broadcast::Receiver<Notice>,
     /// Told which workflows are to be drained.
     pub drains: mpsc::UnboundedSender<Drains>,
 }
@@ -64,7 +67,7 @@ impl Follow {
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                _ = self.heard.recv() => {}
+                () = notify::changed(&mut self.heard) => {}
                 Ok(()) = self.roster.changed() => {}
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use oncebox::event::ProcessId;
+use oncebox::event::{ProcessId, Roles};
 use oncebox::outbox::fleet::{self, Peers, Word};
 use oncebox::receiver::Answer;
 
@@ -154,7 +154,7 @@ async fn what_a_killed_process_had_under_way_keeps_nobody_waiting() {
     let database = TestDatabase::new().await;
     migrated(&database);
     let opened = database.opened();
-    let word = [Word { workflow: "orders", under_way: 0, firsts: 0 }];
+    let word = [Word { workflow: "orders", under_way: 0, firsts: 0, takes: true }];
     for (silent_for, counted) in [(0, 16), (3, 0)] {
         database
             .execute(&format!(
@@ -162,7 +162,7 @@ async fn what_a_killed_process_had_under_way_keeps_nobody_waiting() {
                  gen_random_uuid(), '{{orders}}', clock_timestamp() - interval '{silent_for} s', '{{16}}')"
             ))
             .await;
-        let others = fleet::beat(&opened, ProcessId::new_v4(), &word).await.expect("Postgres answers");
+        let others = fleet::beat(&opened, (ProcessId::new_v4(), Roles::ALL), &word).await.expect("Postgres answers");
         assert_eq!(others.of("orders"), Peers { under_way: vec![counted], older: 1 }, "silent for {silent_for} s");
     }
 }

@@ -41,6 +41,8 @@ pub struct Api {
     pub database: Database,
     pub workflows: watch::Receiver<Vec<Arc<Workflow>>>,
     pub kafka: Kafka,
+    /// Whether this process sends: what it knows of its own work is nothing where it does not.
+    pub sends: bool,
     pub history: Arc<History>,
     /// The way for events that callers give.
     pub submissions: Submissions,

@@ -96,7 +96,8 @@ pub(super) fn known(desk: &Desk, who: &Who, id: &str) -> Result<Operator, Refusa
 /// What this process knows of it besides.
 fn with_live(desk: &Desk, mut workflow: Workflow) -> Workflow {
     let Ok(api) = desk.api() else { return workflow };
-    workflow.live = api.history.live(&desk.metrics, &workflow.id);
+    workflow.kafka_lag_records = desk.metrics.kafka_lag_of(&workflow.id);
+    workflow.live = if api.sends { api.history.live(&desk.metrics, &workflow.id) } else { None };
     if let Some((late, age)) = desk.metrics.ages_of(&workflow.id) {
         // Records that wait in Kafka count too.
         workflow.delivery_lag_seconds = workflow.delivery_lag_seconds.max(late);

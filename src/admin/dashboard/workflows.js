@@ -14,13 +14,13 @@ export async function workflows() {
   const dead = items.reduce((sum, w) => sum + w.deadLetters, 0);
   return [
     el("h1", {}, "Workflows"),
-    el("p", { class: "under" }, `${items.length} in all, ${stopped} not running, ${dead.toLocaleString("en")} dead letters. Rates and errors are those of this process.`),
+    el("p", { class: "under" }, `${items.length} in all, ${stopped} not running, ${dead.toLocaleString("en")} dead letters. ${!items.length || items.some((w) => w.live) ? "Rates and errors are those of this process." : "This process sends nothing: rates and errors are in Prometheus."}`),
     table([
       ["Workflow", link],
       ["State", (w) => chip(w.state)],
       ["Late", (w) => el("span", { class: w.deliveryLagSeconds > 60 ? "late" : "" }, age(w.deliveryLagSeconds)), "number"],
       ["Oldest", (w) => age(w.undeliveredAgeSeconds), "number"],
-      ["In Kafka", (w) => w.live?.kafkaLagRecords?.toLocaleString("en") ?? "–", "number"],
+      ["In Kafka", (w) => w.kafkaLagRecords?.toLocaleString("en") ?? "–", "number"],
       ["Waiting", (w) => undelivered(w).toLocaleString("en"), "number"],
       ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}` }, many(w.deadLetters)) : "0"), "number"],
       ["Errors", (w) => el("span", { class: (w.live?.errorShare ?? 0) > 0.05 ? "late" : "" }, percent(w.live?.errorShare)), "number"],
@@ -79,7 +79,7 @@ export async function workflow(id, refresh) {
     el("div", { class: "tiles" },
       tile(age(w.deliveryLagSeconds), "late", w.deliveryLagSeconds > 60 ? "late" : ""),
       tile(age(w.undeliveredAgeSeconds), "oldest undelivered"),
-      tile(live?.kafkaLagRecords?.toLocaleString("en") ?? "–", "records in Kafka"),
+      tile(w.kafkaLagRecords?.toLocaleString("en") ?? "–", "records in Kafka"),
       tile(live ? live.perSecond.toFixed(1) : "–", "delivered a second"),
       tile(percent(live?.errorShare), "requests that fail"),
       tile(live ? live.inFlight : "–", "under way"),

@@ -21,6 +21,7 @@ pub struct Config {
     pub egress: String,
     pub postgres: String,
     pub admin: String,
+    /// Empty: none is named.
     pub guarantee: &'static str,
     /// Off, so to speak, unless a test is about it: many tests have endpoints that only fail.
     pub circuit: &'static str,
@@ -76,7 +77,7 @@ workflows:
       timeout: {timeout}
       {endpoint}
     delivery:
-      guarantee: {guarantee}
+      {guarantee}
       lease: {lease}
       circuitBreaker: {circuit}
       {delivery}
@@ -95,7 +96,8 @@ workflows:
             delivery = self.delivery,
             endpoint = self.endpoint,
             extra = self.extra,
-            guarantee = self.guarantee,
+            guarantee =
+                if self.guarantee.is_empty() { String::new() } else { format!("guarantee: {}", self.guarantee) },
             circuit = self.circuit,
             timeout = self.timeout,
             lease = self.lease,
@@ -155,6 +157,14 @@ impl Relay {
         Self::start_all_of(command, config, failpoints, environment)
     }
 
+    /// With some of the roles only.
+    pub fn start_as(roles: &str, config: &Config) -> Self {
+        let (folder, port) = Self::configured(config);
+        let migrated = oncebox(&["migrate"], &folder.path().join("oncebox.yaml"));
+        assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
+        Self::run(command(), &["--roles", roles], folder, port, "", &[])
+    }
+
     /// Another binary than the one under test.
     pub fn start_of(binary: &std::path::Path, config: &Config) -> Self {
         Self::start_all_of(|| command_of(binary), config, "", &[])
@@ -171,13 +181,13 @@ impl Relay {
         let variables = environment.iter().copied();
         let migrated = command().args(["migrate", "--config"]).arg(&path).envs(variables).output().expect("it starts");
         assert!(migrated.status.success(), "migrate: {}", String::from_utf8_lossy(&migrated.stderr));
-        Self::run(command(), folder, port, failpoints, environment)
+        Self::run(command(), &[], folder, port, failpoints, environment)
     }
 
     /// Where the schema is there already.
     pub fn start_migrated(config: &Config) -> Self {
         let (folder, port) = Self::configured(config);
-        Self::run(command(), folder, port, "", &[])
+        Self::run(command(), &[], folder, port, "", &[])
     }
 
     fn configured(config: &Config) -> (tempfile::TempDir, u16) {
@@ -188,6 +198,7 @@ impl Relay {
 
     fn run(
         mut command: Command,
+        arguments: &[&str],
         folder: tempfile::TempDir,
         port: u16,
         failpoints: &str,
@@ -197,6 +208,7 @@ impl Relay {
         let child = command
             .args(["run", "--config"])
             .arg(folder.path().join("oncebox.yaml"))
+            .args(arguments)
             .env("FAILPOINTS", failpoints)
             .env("ONCEBOX_LOG", std::env::var("ONCEBOX_LOG").unwrap_or_else(|_| "info".to_owned()))
             .envs(environment.iter().copied())

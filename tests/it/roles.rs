@@ -1,0 +1,158 @@
+//! Reading, sending and answering operators in processes of their own: all of it is done, once, and by whom it should be.
+
+use std::time::Duration;
+
+use oncebox::receiver::Answer;
+use serde_json::json;
+
+use crate::fleet::{AtOnce, all_applied};
+use crate::support::process::Config;
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+
+async fn sum(relays: &[Relay], metric: &str) -> Vec<f64> {
+    let mut found = Vec::new();
+    for relay in relays {
+        found.push(relay.metric(metric, "orders").await.unwrap_or(0.0));
+    }
+    found
+}
+
+#[tokio::test]
+async fn one_reads_one_sends_and_one_replays() {
+    let (topic, database) = (Topic::new(4).await, TestDatabase::new().await);
+    // The first of each ten is refused until it is replayed, every other fails once.
+    let receiver = TestReceiver::deciding(|seen| match (seen.event.contains(".r"), seen.attempt) {
+        (false, _) if crate::direct::order(seen) % 10 == 0 => Answer::status(422),
+        (false, 1) if crate::direct::order(seen) % 2 == 0 => Answer::status(503),
+        _ => Answer::Process,
+    })
+    .await;
+    let config = Config::new(&topic, &database, &receiver);
+    let relays = ["ingest", "relay", "admin"].map(|role| Relay::start_as(role, &config));
+    let [reader, sender, admin] = &relays;
+    for relay in &relays {
+        relay.ready().await;
+    }
+    topic.send_orders(0..200);
+    all_applied(&receiver, 180).await;
+    let letters = async || (database.count("select count(*) from oncebox.dead_letter").await == 20).then_some(());
+    eventually("what is refused is dead", PATIENCE, letters).await;
+    assert_eq!(sum(&relays, "oncebox_ingested_total").await, [200.0, 0.0, 0.0], "one reads");
+    let sent = sum(&relays, "oncebox_attempts_total").await;
+    assert!(sent[0] == 0.0 && sent[1] >= 200.0 && sent[2] == 0.0, "one sends: {sent:?}");
+    for other in [reader, sender] {
+        let (status, body) = other.call("GET", "/v1/workflows", None, None).await;
+        assert_eq!(status, 404, "{body}");
+        assert!(body["error"]["message"].as_str().is_some_and(|message| message.contains("admin")), "{body}");
+    }
+    let (status, body) = admin.call("POST", "/v1/dead-letters/replay", None, Some(json!({"workflow": "orders"}))).await;
+    assert_eq!(status, 202, "{body}");
+    all_applied(&receiver, 200).await;
+    let event = json!({"type": "OrderPlaced", "data": {"id": 207}, "key": "order-207"});
+    let (status, body) = admin.call("POST", "/v1/workflows/orders/events", None, Some(event)).await;
+    assert_eq!(status, 201, "{body}");
+    all_applied(&receiver, 201).await;
+    // What it knows of its own work is nothing, which is not the same as no work.
+    let (_, workflow) = admin.call("GET", "/v1/workflows/orders", None, None).await;
+    assert!(workflow["live"].is_null(), "{workflow}");
+    eventually("it knows what waits in Kafka", PATIENCE, async || {
+        let (_, workflow) = admin.call("GET", "/v1/workflows/orders", None, None).await;
+        (workflow["kafkaLagRecords"] == 0).then_some(())
+    })
+    .await;
+    let (status, _) = admin.call("POST", "/v1/workflows/orders/pause", None, Some(json!({"reason": "a look"}))).await;
+    assert_eq!(status, 200);
+    let state = r#"state="paused",workflow="orders""#;
+    eventually("the sender knows of the pause", PATIENCE, async || {
+        sender.metric("oncebox_workflow_state", state).await.filter(|value| *value == 1.0)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_that_send_share_what_another_reads_and_one_goes_on_for_one_that_died() {
+    let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
+    let config = Config::new(&topic, &database, &receiver);
+    let _reader = Relay::start_as("ingest", &config);
+    let mut senders = [Relay::start_as("relay", &config), Relay::start_as("relay", &config)];
+    let held = async || {
+        let rows = database.query("select owner::text, count(*) from oncebox.delivery group by owner", &[]).await;
+        let owners = rows.iter().filter(|row| row.get::<_, Option<&str>>(0).is_some());
+        let counts: Vec<i64> = owners.map(|row| row.get(1)).collect();
+        (counts == [2, 2]).then_some(())
+    };
+    topic.send_orders(0..100);
+    all_applied(&receiver, 100).await;
+    eventually("each holds half of the partitions", PATIENCE, held).await;
+    topic.send_orders(100..500);
+    all_applied(&receiver, 500).await;
+    let sent = sum(&senders, "oncebox_attempts_total").await;
+    assert!(sent.iter().all(|sent| *sent > 0.0), "both send: {sent:?}");
+    assert_eq!(receiver.seen().len(), 500, "and each event once, whoever had its partition before");
+    senders[0].kill();
+    topic.send_orders(500..600);
+    all_applied(&receiver, 600).await;
+}
+
+#[tokio::test]
+async fn what_only_reads_takes_no_part_of_what_may_be_under_way() {
+    let (topic, database, at_once) = (Topic::new(4).await, TestDatabase::new().await, AtOnce::default());
+    let counted = at_once.clone();
+    let receiver = TestReceiver::deciding(move |_| counted.answer(Duration::from_secs(1))).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("5s", "15s");
+    config.delivery.push_str("\n      concurrency: 3");
+    // With a part for each of them one request would be under way, or none: the sender comes last.
+    let readers = [0, 1, 2].map(|_| Relay::start_as("ingest,admin", &config));
+    for relay in &readers {
+        relay.ready().await;
+    }
+    let _sender = Relay::start_as("relay", &config);
+    topic.send_orders(0..12);
+    eventually("three are under way", PATIENCE, async || (at_once.most() >= 3).then_some(())).await;
+    all_applied(&receiver, 12).await;
+    assert_eq!(at_once.most(), 3);
+}
+
+#[tokio::test]
+async fn what_needs_no_outbox_is_read_by_whoever_sends_it() {
+    let (topic, database, receiver) = (Topic::new(2).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.guarantee = "idempotent-keys";
+    let relays = ["ingest", "relay"].map(|role| Relay::start_as(role, &config));
+    for relay in &relays {
+        relay.ready().await;
+    }
+    topic.send_orders(0..100);
+    all_applied(&receiver, 100).await;
+    assert_eq!(database.count("select count(*) from oncebox.outbox").await, 0);
+    let sent = sum(&relays, "oncebox_attempts_total").await;
+    assert_eq!(sent, [0.0, 100.0]);
+}
+
+/// One deployment becomes three, and three become one, with events coming in all the time.
+#[tokio::test]
+async fn roles_are_taken_apart_and_put_together_again_under_load() {
+    let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
+    let config = Config::new(&topic, &database, &receiver);
+    let mut all = Relay::start(&config);
+    topic.send_orders(0..200);
+    eventually("some arrive", PATIENCE, async || (receiver.applied() >= 50).then_some(())).await;
+    let mut apart = [Relay::start_as("ingest", &config), Relay::start_as("relay", &config)];
+    for relay in &apart {
+        relay.ready().await;
+    }
+    topic.send_orders(200..400);
+    assert_eq!(all.stop().await, Some(0));
+    topic.send_orders(400..600);
+    all_applied(&receiver, 600).await;
+    let again = Relay::start(&config);
+    again.ready().await;
+    topic.send_orders(600..700);
+    for relay in &mut apart {
+        assert_eq!(relay.stop().await, Some(0));
+    }
+    topic.send_orders(700..900);
+    all_applied(&receiver, 900).await;
+    assert_eq!(receiver.seen().len(), 900, "each once: nobody died");
+}
