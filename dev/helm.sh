@@ -114,6 +114,9 @@ refused() {
 --set reload.mode=sometimes|must be one of
 --set metrics.monitor.kind=Both|must be one of
 --set replicas=3|not allowed
+--set-json deployments=[{"name":"reader","roles":["ingest"]}]|none has the role relay
+--set-json deployments=[{"name":"all","roles":["everything"]}]|must be one of
+--set-json deployments=[{"name":"a","roles":["ingest","relay","admin"]},{"name":"a","roles":["relay"]}]|two are named a
 --set extraConfigFiles.orders=text|propertyName
 LIST
 }

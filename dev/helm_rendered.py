@@ -107,26 +107,37 @@ def restricted(rendered):
 
 
 def selectors(rendered):
-    deployment = rendered.of("Deployment")[0]
-    chosen = [(d, d["spec"]["selector"].get("matchLabels", d["spec"]["selector"]))
-              for d in rendered.of("Deployment", "Service", "PodDisruptionBudget", "PodMonitor")]
-    for document, labels, _ in rendered.with_pods():
-        for chooser, selector in chosen:
-            rendered.expect(chooser, fits(selector, labels) == (document is deployment),
-                            f"chooses the pods of {document['metadata']['name']}, or not")
+    deployments = {deployment["metadata"]["name"]: deployment for deployment in rendered.of("Deployment")}
+    for document, labels, pod in rendered.with_pods():
+        is_relay = document["kind"] == "Deployment"
+        arguments = " ".join(pod["containers"][0]["args"])
+        answers = is_relay and ("--roles" not in arguments or "admin" in arguments)
+        for chooser in rendered.of("Deployment", "Service", "PodDisruptionBudget", "PodMonitor"):
+            selector = chooser["spec"]["selector"].get("matchLabels", chooser["spec"]["selector"])
+            wanted = {"Deployment": chooser is document,
+                      "Service": is_relay if chooser["spec"].get("clusterIP") == "None" else answers}.get(chooser["kind"], is_relay)
+            rendered.expect(chooser, fits(selector, labels) == wanted, f"chooses the pods of {document['metadata']['name']}, or not")
         for policy in rendered.of("NetworkPolicy"):
             rendered.expect(policy, fits(policy["spec"]["podSelector"]["matchLabels"], labels),
                             f"is not for the pods of {document['metadata']['name']}")
     for monitor in rendered.of("ServiceMonitor"):
         services = [s for s in rendered.of("Service") if fits(monitor["spec"]["selector"]["matchLabels"], s["metadata"]["labels"])]
-        rendered.expect(monitor, len(services) == 1, "does not choose the one Service")
+        rendered.expect(monitor, len(services) == 1, "does not choose one Service")
+        for name, deployment in deployments.items():
+            labels = deployment["spec"]["template"]["metadata"]["labels"]
+            rendered.expect(monitor, any(fits(s["spec"]["selector"], labels) for s in services), f"does not see the pods of {name}")
     for scaler in rendered.of("HorizontalPodAutoscaler"):
-        rendered.expect(scaler, scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"], "scales something else")
-        rendered.expect(deployment, "replicas" not in deployment["spec"], "has replicas that its autoscaler would undo")
+        scaled = deployments.get(scaler["spec"]["scaleTargetRef"]["name"])
+        rendered.expect(scaler, scaled is not None, "scales something else")
+        rendered.expect(scaler, scaled is None or "replicas" not in scaled["spec"], "would undo the replicas of what it scales")
 
 
 def ports(rendered):
-    deployment = rendered.of("Deployment")[0]
+    for deployment in rendered.of("Deployment"):
+        ports_of(rendered, deployment)
+
+
+def ports_of(rendered, deployment):
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     named = {port["name"]: port["containerPort"] for port in container["ports"]}
     config = merged(rendered, deployment["spec"]["template"]["spec"])

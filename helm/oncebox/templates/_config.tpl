@@ -60,7 +60,7 @@ properties:
 listen: {{ printf (ternary "[%s]:%d" "%s:%d" (contains ":" .Values.admin.host)) .Values.admin.host (int .Values.admin.port) | quote }}
 tokens:
 {{- range .Values.admin.tokens }}
-  - name: {{ .name }}
+  - name: {{ .name | quote }}
     role: {{ .role }}
     token: {{ printf "${file:/run/secrets/oncebox-admin/%s}" .key }}
 {{- end }}
@@ -119,7 +119,15 @@ oncebox.yaml: |
 {{- if eq .Values.reload.mode "restart" -}}
 checksum/config: {{ include "oncebox.files" . | sha256sum }}
 {{- else -}}
-checksum/fixed-config: {{ pick (include "oncebox.config" . | fromYaml) "kafka" "postgres" "admin" "tracing" | toYaml | sha256sum }}
+{{- $fixed := list (include "oncebox.config" . | fromYaml) }}
+{{- range $text := .Values.extraConfigFiles }}
+{{- $fixed = append $fixed (fromYaml $text) }}
+{{- end }}
+{{- $parts := list }}
+{{- range $fixed }}
+{{- $parts = append $parts (pick . "kafka" "postgres" "admin" "tracing") }}
+{{- end -}}
+checksum/fixed-config: {{ toYaml $parts | sha256sum }}
 {{- end }}
 {{- end }}
 

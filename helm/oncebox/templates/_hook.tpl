@@ -18,6 +18,10 @@ spec:
   activeDeadlineSeconds: {{ .root.Values.hooks.activeDeadlineSeconds }}
   template:
     metadata:
+      {{- with .root.Values.hooks.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       labels:
         {{- include "oncebox.releaseLabels" .root | nindent 8 }}
         app.kubernetes.io/component: {{ .name }}

@@ -27,6 +27,59 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: relay
 {{- end }}
 
+{{/* The Deployments as a YAML list: one that does everything, or those of `deployments`, each with what it leaves out filled in. */}}
+{{- define "oncebox.deployments" -}}
+{{- $values := .Values }}
+{{- $base := dict "name" "" "roles" (list) "replicaCount" $values.replicaCount "autoscaling" $values.autoscaling "resources" $values.resources }}
+{{- $all := list }}
+{{- $roles := list }}
+{{- $names := list }}
+{{- range $values.deployments }}
+  {{- if has .name $names }}
+    {{- fail (printf "deployments: two are named %s" .name) }}
+  {{- end }}
+  {{- $names = append $names .name }}
+  {{- $all = append $all (mergeOverwrite (deepCopy $base) .) }}
+  {{- $roles = concat $roles .roles }}
+{{- end }}
+{{- range (ternary (list "ingest" "relay" "admin") (list) (gt (len $all) 0)) }}
+  {{- if not (has . $roles) }}
+    {{- fail (printf "deployments: none has the role %s" .) }}
+  {{- end }}
+{{- end }}
+{{- toYaml (default (list $base) $all) }}
+{{- end }}
+
+{{/* Takes {root, name}: of one of them. */}}
+{{- define "oncebox.deploymentName" -}}
+{{- include "oncebox.fullname" .root }}{{ with .name }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "oncebox.deploymentLabels" -}}
+{{ include "oncebox.selectorLabels" .root }}
+{{- with .name }}
+oncebox/deployment: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Pods that answer operators: those with the role. Takes the roles. */}}
+{{- define "oncebox.apiLabel" -}}
+{{- if or (not .) (has "admin" .) -}}
+oncebox/api: "true"
+{{- end }}
+{{- end }}
+
+{{/* The one that answers operators. */}}
+{{- define "oncebox.adminDeployment" -}}
+{{- $name := "" }}
+{{- range .Values.deployments }}
+  {{- if and (not $name) (has "admin" .roles) }}
+    {{- $name = .name }}
+  {{- end }}
+{{- end }}
+{{- include "oncebox.deploymentName" (dict "root" . "name" $name) }}
+{{- end }}
+
 {{/* Of every object. `component` is added where there is one. */}}
 {{- define "oncebox.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}

@@ -4,8 +4,8 @@
 - name: {{ .name }}
   valueFrom:
     secretKeyRef:
-      name: {{ .secret }}
-      key: {{ .key }}
+      name: {{ .secret | quote }}
+      key: {{ .key | quote }}
 {{- end }}
 
 {{- define "oncebox.environment" -}}
@@ -43,16 +43,16 @@
 volumes:
   - {name: admin, secret: {{ .Values.admin.existingSecret | quote }}, path: /run/secrets/oncebox-admin}
   {{- with $db.existingCaSecret }}
-  - {name: database-ca, secret: {{ . }}, path: /run/secrets/oncebox-database, key: {{ $db.existingCaSecretKey }}}
+  - {name: database-ca, secret: {{ . | quote }}, path: /run/secrets/oncebox-database, key: {{ $db.existingCaSecretKey | quote }}}
   {{- end }}
   {{- with $tls.existingCaSecret }}
-  - {name: kafka-ca, secret: {{ . }}, path: /run/secrets/oncebox-kafka, key: {{ $tls.existingCaSecretKey }}}
+  - {name: kafka-ca, secret: {{ . | quote }}, path: /run/secrets/oncebox-kafka, key: {{ $tls.existingCaSecretKey | quote }}}
   {{- end }}
   {{- with $tls.existingClientSecret }}
-  - {name: kafka-client, secret: {{ . }}, path: /run/secrets/oncebox-kafka-client}
+  - {name: kafka-client, secret: {{ . | quote }}, path: /run/secrets/oncebox-kafka-client}
   {{- end }}
   {{- range .Values.secretFiles }}
-  - {name: file-{{ .name }}, secret: {{ .secret }}, path: /run/secrets/oncebox/{{ .name }}}
+  - {name: file-{{ .name }}, secret: {{ .secret | quote }}, path: /run/secrets/oncebox/{{ .name }}}
   {{- end }}
 {{- end }}
 
@@ -91,7 +91,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
@@ -110,12 +110,12 @@ volumes:
   {{- range (include "oncebox.secretVolumes" .root | fromYaml).volumes }}
   - name: {{ .name }}
     secret:
-      secretName: {{ .secret }}
+      secretName: {{ .secret | quote }}
       # Readable for the group, which is fsGroup.
       defaultMode: 0440
       {{- with .key }}
       items:
-        - {key: {{ . }}, path: ca.crt}
+        - {key: {{ . | quote }}, path: ca.crt}
       {{- end }}
   {{- end }}
   {{- with .root.Values.extraVolumes }}
