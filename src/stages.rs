@@ -102,7 +102,7 @@ impl Stages {
             }
         }
         // What is still on its way keeps its lease: another process takes it over when that runs out.
-        let Some(dispatcher) = dispatcher else { return None };
+        let dispatcher = dispatcher?;
         let abort = dispatcher.abort_handle();
         if tokio::time::timeout_at(deadline, dispatcher).await.is_err() {
             warn!(workflow = %id, "requests are still under way at the end of the grace period; their leases will run out");

@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::outbox::append::{Batch, Holding};
+use crate::outbox::batch::{Batch, Holding};
 use crate::outbox::direct::Spot;
 
 /// The way from a workflow's consumer to its dispatcher. Bounded by what the consumer may have read ahead.

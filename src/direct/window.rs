@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 
 use super::Opening;
 use crate::event::{CursorId, Event, Filed, Place};
-use crate::outbox::append::{self, Batch, DeadRecord, Holding};
+use crate::outbox::batch::{Batch, DeadRecord, Holding};
 use crate::outbox::direct::Spot;
 use crate::outbox::load::Load;
 
@@ -162,7 +162,7 @@ impl Window {
         while self.batches.front().is_some_and(|batch| batch.next <= watermark) {
             self.batches.pop_front();
         }
-        append::note_stored(&self.holding, watermark);
+        self.holding.note_stored(watermark);
     }
 
     /// All below this offset is delivered or stored.

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::native::{self, DescribeError, Topic};
 use crate::config::{StartFrom, Topics, Workflow};
 use crate::event::{CursorId, ProcessId};
-use crate::outbox::append::Holding;
+use crate::outbox::batch::Holding;
 use crate::outbox::cursor::{self, Known, Start, Taken, TopicName};
 use crate::outbox::direct::{self, Spot};
 use crate::outbox::gap::{self, Gap, GapReason};

@@ -23,7 +23,7 @@ use crate::config::Workflow;
 use crate::direct::{Opening, Parcel};
 use crate::event::CursorId;
 use crate::observe::chain;
-use crate::outbox::append::Holding;
+use crate::outbox::batch::Holding;
 use crate::outbox::cursor;
 
 /// A rebalance waits this long for Postgres; the group waits with it.

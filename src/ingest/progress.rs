@@ -14,7 +14,7 @@ use super::gather::Gathered;
 use super::marks;
 use crate::direct::{Closing, Desk, Parcel};
 use crate::observe::chain;
-use crate::outbox::append::Holding;
+use crate::outbox::batch::Holding;
 use crate::outbox::direct::{self, Reached};
 
 const TELL_EVERY: Duration = Duration::from_secs(1);

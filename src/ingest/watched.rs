@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::native;
 use crate::event::CursorId;
-use crate::outbox::append::Holding;
+use crate::outbox::batch::Holding;
 use crate::outbox::gauges::CursorOffset;
 use crate::transform::Origin;
 

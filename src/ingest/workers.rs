@@ -18,7 +18,7 @@ use crate::config::OnInvalid;
 use crate::direct::{Desk, Parcel};
 use crate::event::{Reason, Record};
 use crate::observe::Metrics;
-use crate::outbox::append::{Batch, DeadRecord, Holding};
+use crate::outbox::batch::{Batch, DeadRecord, Holding};
 use crate::outbox::load::Load;
 use crate::outbox::writer::Coming;
 use crate::transform::{Disposition, Rejection, Transformer};

@@ -4,119 +4,16 @@
 //! reply was lost is resolved by reading the cursor, which is either where it was or where it should be.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
 
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
+use super::batch::Batch;
 use super::columns::{CursorColumns, Special, ThinColumns};
-use super::load::Load;
 use super::sql::{bytes_list, float8s, int4s, int8, int8s, text, texts, uuid};
 use super::unique::{self, Fate, UniqueColumns};
 use super::{Database, Error, Purpose};
-use crate::config::Workflow;
-use crate::event::{CursorId, Draft, ProcessId, Reason};
-use crate::transform::Origin;
-
-/// One assignment of one partition to this process, until it is revoked or fenced.
-#[derive(Debug)]
-pub struct Holding {
-    pub workflow: Arc<Workflow>,
-    pub origin: Origin,
-    pub cursor: CursorId,
-    pub epoch: i64,
-    /// Set once; batches of a lost holding are dropped, never written.
-    lost: AtomicBool,
-    /// The stored next offset, as far as this process moved it.
-    stored_to: AtomicI64,
-    /// The offset up to which records were made into events.
-    transformed_to: AtomicI64,
-}
-
-impl Holding {
-    pub fn new(workflow: Arc<Workflow>, origin: Origin, cursor: CursorId, epoch: i64, next_offset: i64) -> Self {
-        let (lost, stored_to) = (AtomicBool::new(false), AtomicI64::new(next_offset));
-        let transformed_to = AtomicI64::new(next_offset);
-        Self { workflow, origin, cursor, epoch, lost, stored_to, transformed_to }
-    }
-
-    pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    pub fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-    }
-
-    pub fn transformed_to(&self) -> i64 {
-        self.transformed_to.load(Ordering::Acquire)
-    }
-
-    pub fn note_transformed(&self, next: i64) {
-        self.transformed_to.store(next, Ordering::Release);
-    }
-
-    pub fn stored_to(&self) -> i64 {
-        self.stored_to.load(Ordering::Acquire)
-    }
-}
-
-/// A record that could not be made into events.
-#[derive(Debug)]
-pub struct DeadRecord {
-    pub offset: i64,
-    pub reason: Reason,
-    pub detail: String,
-    pub value: Option<Vec<u8>>,
-    pub key: Option<Vec<u8>>,
-    /// JSON: a list of [name, value], both base64.
-    pub headers: String,
-    pub source_at: Option<i64>,
-}
-
-/// Consecutive records of one partition and what became of them.
-#[derive(Debug)]
-pub struct Batch {
-    pub holding: Arc<Holding>,
-    /// The cursor must stand here, and moves to `next`.
-    pub expected: i64,
-    pub next: i64,
-    pub drafts: Vec<Draft>,
-    pub dead: Vec<DeadRecord>,
-    pub filtered: Vec<i64>,
-    pub tombstones: Vec<i64>,
-    /// What it holds of the workflow's memory, until it is stored or dropped.
-    pub loads: Vec<Load>,
-}
-
-impl Batch {
-    pub fn bytes(&self) -> usize {
-        self.drafts.iter().map(|draft| draft.body.len()).sum()
-    }
-
-    /// Whether it is nothing but events that are stored, to be sent now, or suppressed.
-    fn is_plain(&self) -> bool {
-        self.dead.is_empty() && !self.holding.workflow.delivery.each_alone()
-    }
-
-    /// How long its changes are remembered, where repeats are suppressed.
-    pub(super) fn remembered(&self) -> Duration {
-        self.holding.workflow.delivery.deduplication.as_ref().map_or(Duration::ZERO, |d| d.ttl)
-    }
-
-    /// Joins the partition's next batch onto this one.
-    pub fn extend(&mut self, next: Batch) {
-        debug_assert_eq!(self.next, next.expected);
-        self.next = next.next;
-        self.drafts.extend(next.drafts);
-        self.dead.extend(next.dead);
-        self.filtered.extend(next.filtered);
-        self.tombstones.extend(next.tombstones);
-        self.loads.extend(next.loads);
-    }
-}
+use crate::event::{CursorId, ProcessId};
 
 /// A batch that is stored.
 #[derive(Debug, Clone)]
@@ -186,6 +83,9 @@ async fn plain(
 ) -> Result<Vec<Row>, Error> {
     let cursors = CursorColumns::of(batches, claim);
     let events = ThinColumns::of(batches);
+    if events.are_alike() {
+        return alike(database, process, &cursors, &events).await;
+    }
     let parameters = [
         uuid(&process),
         int8s(&cursors.ids),
@@ -215,6 +115,36 @@ async fn plain(
         float8s(&events.remembered),
     ];
     database.query(Purpose::Append, include_str!("../../sql/ingest/append_events.sql"), &parameters).await
+}
+
+/// The commonest: each event is the only one of its record, and they have all else in common.
+async fn alike(
+    database: &Database,
+    process: ProcessId,
+    cursors: &CursorColumns,
+    events: &ThinColumns<'_>,
+) -> Result<Vec<Row>, Error> {
+    let parameters = [
+        uuid(&process),
+        int8s(&cursors.ids),
+        int8s(&cursors.epochs),
+        int8s(&cursors.expected),
+        int8s(&cursors.next),
+        int8s(&cursors.delivery),
+        int4s(&cursors.events),
+        int8s(&cursors.bytes),
+        texts(&cursors.filtered),
+        texts(&cursors.tombstones),
+        int8s(&events.each.cursors),
+        int8s(&events.each.offsets),
+        texts(&events.each.keys),
+        int8s(&events.each.source_ats),
+        bytes_list(&events.each.bodies),
+        text(&events.event_type),
+        text(&events.content_type),
+        int8(&events.version),
+    ];
+    database.query(Purpose::Append, include_str!("../../sql/ingest/append_alike.sql"), &parameters).await
 }
 
 /// Also answers how many events of each cursor were refused as duplicates.
@@ -288,9 +218,4 @@ pub async fn resolve(
         answers.insert(batch.holding.cursor, resolved);
     }
     Ok(answers)
-}
-
-/// Marks how far a holding is stored or delivered. Called by the writer after the commit, and by the direct path's window.
-pub fn note_stored(holding: &Holding, next: i64) {
-    holding.stored_to.store(next, Ordering::Release);
 }

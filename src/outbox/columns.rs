@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::append::{Batch, DeadRecord};
+use super::batch::{Batch, DeadRecord};
 use super::sql::{Parameter, bytes_list, float8s, int4s, int8s, texts, uuid};
 use super::unique::UniqueColumns;
 use crate::event::{CursorId, Draft, ProcessId};
@@ -137,6 +137,18 @@ impl<'a> ThinColumns<'a> {
             false => (Vec::new(), Vec::new()),
         };
         Self { each, event_type, content_type, version, fingerprints, remembered }
+    }
+
+    /// Whether the events differ in nothing but place, key, source time and body.
+    pub fn are_alike(&self) -> bool {
+        let Self { each, fingerprints, .. } = self;
+        each.indexes.is_empty()
+            && each.types.is_empty()
+            && each.content_types.is_empty()
+            && each.traceparents.is_empty()
+            && each.versions.is_empty()
+            && each.lanes.is_empty()
+            && fingerprints.is_empty()
     }
 }
 

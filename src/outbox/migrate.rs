@@ -3,10 +3,10 @@
 use super::{Database, Error, Purpose};
 
 /// The schema that this binary was written for.
-pub const BINARY_VERSION: i32 = 13;
+pub const BINARY_VERSION: i32 = 14;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 13] = [
+const MIGRATIONS: [(i32, &str); 14] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
@@ -20,6 +20,7 @@ const MIGRATIONS: [(i32, &str); 13] = [
     (11, include_str!("../../sql/migrations/0011_unique.sql")),
     (12, include_str!("../../sql/migrations/0012_append.sql")),
     (13, include_str!("../../sql/migrations/0013_roles.sql")),
+    (14, include_str!("../../sql/migrations/0014_alike.sql")),
 ];
 
 /// How a schema and this binary fit.

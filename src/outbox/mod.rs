@@ -6,6 +6,7 @@
 
 pub mod append;
 pub mod attempt;
+pub mod batch;
 mod block;
 pub mod cancel;
 pub mod claim;

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::civil::Date;
 
-use super::append::DeadRecord;
 use super::attempt::{AttemptRecord, as_i32};
+use super::batch::DeadRecord;
 use super::claim::place;
 use super::failure::Next;
 use super::sql::{booleans, bytes_list, float8s, int4s, int8s, texts, uuid};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Transaction;
 
-use super::append::Batch;
+use super::batch::Batch;
 use super::sql::{booleans, bytes_list, float8s, int4s, int8, int8s, texts, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::{UniqueConflict, UniquePolicy, UniqueState};

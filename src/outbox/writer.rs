@@ -12,7 +12,8 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::mpsc::{Receiver, UnboundedSender};
 use tracing::{error, warn};
 
-use super::append::{self, Batch, Holding, Resolved, Stored};
+use super::append::{self, Resolved, Stored};
+use super::batch::{Batch, Holding};
 use super::handoff::{Desks, HandOff};
 use super::notify::Bell;
 use super::{Database, Error, delivery};
@@ -110,7 +111,7 @@ impl Writer {
                 Err(error) => {
                     self.complain(&error, &batches);
                     if crate::mutant!("failed-commit-taken-for-made") {
-                        batches.iter().for_each(|batch| append::note_stored(&batch.holding, batch.next));
+                        batches.iter().for_each(|batch| batch.holding.note_stored(batch.next));
                         return;
                     }
                     let pause = delays.next().unwrap_or(Duration::from_secs(5));
@@ -131,7 +132,7 @@ impl Writer {
     }
 
     fn stored(&self, mut batch: Batch, stored: &Stored, claims: &HashMap<CursorId, i64>) {
-        append::note_stored(&batch.holding, batch.next);
+        batch.holding.note_stored(batch.next);
         if !stored.suppressed.is_empty() {
             batch.drafts.retain(|draft| !stored.suppressed.contains(&(draft.offset, draft.index)));
             let metrics = self.metrics.of(&batch.holding.workflow.id);
@@ -235,7 +236,7 @@ impl Writer {
             match answers.get(&batch.holding.cursor) {
                 Some(Resolved::NotCommitted) => again.push(batch),
                 Some(Resolved::Committed) => {
-                    append::note_stored(&batch.holding, batch.next);
+                    batch.holding.note_stored(batch.next);
                     self.count(&batch);
                     self.unclaim(&batch, claims).await;
                 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, error, warn};
 
 use crate::observe::chain;
-use crate::outbox::append::Holding;
+use crate::outbox::batch::Holding;
 use crate::outbox::{Database, direct, notify, workflow};
 
 pub use fleet::beat_forever;

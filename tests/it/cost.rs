@@ -173,10 +173,10 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
         let stored = wal_bytes(
             &database,
             &format!(
-                "select * from oncebox.append_events('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
+                "select * from oncebox.append_alike('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
                      array[{to}]::bigint[], array[7]::bigint[], array[{events}], array[{events} * {body}]::bigint[],
-                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, '{{}}', {keys}, '{{}}', '{{}}', '{{}}', {times},
-                     '{{}}', {bodies}, '{{}}', 'OrderChanged', 'application/json', 1, '{{}}', '{{}}')",
+                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, {keys}, {times}, {bodies}, 'OrderChanged',
+                     'application/json', 1)",
                 cursors = all("1::bigint"),
                 offsets = all("n::bigint"),
                 keys = all("'sales-orders-' || lpad(n::text, 22, '0')"),
@@ -260,7 +260,7 @@ async fn statements_are_sent_for_batches_and_not_for_events() {
         .client
         .query_one(
             "select coalesce(sum(calls), 0)::int8,
-                    coalesce(sum(calls) filter (where query like '%append_events(%'), 0)::int8
+                    coalesce(sum(calls) filter (where query like '%append_alike(%'), 0)::int8
                from pg_stat_statements where query like '%' || $1 || '.%'",
             &[&database.schema],
         )

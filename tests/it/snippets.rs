@@ -1,7 +1,7 @@
 //! The documents' commands do what is written beside them: each block of a shell is run as it stands, but for addresses, paths and an
 //! ellipsis, by somebody who follows the pages in order. Those that cannot be are named here, with what runs them instead.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
