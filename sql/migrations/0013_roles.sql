@@ -5,18 +5,21 @@
 
 alter table oncebox.process add column sends boolean not null default true;
 alter table oncebox.process add column reads boolean not null default true;
--- The workflows that it takes deliveries of: not those that it is about to end. Null: all of them.
+-- The workflows that it takes deliveries of: not those that it is about to end, or stands by for. Null: a binary that cannot tell.
 alter table oncebox.process add column takes text[];
 
--- The processes that deliver for a workflow, in their turns: at most so many, the first ones. `apart`: some of them do not read, so that
--- whoever reads a cursor is not whoever delivers it.
-create function oncebox.senders(of_workflow text, most bigint, gone_after double precision)
+-- The processes that deliver for a workflow, in their turns. `apart`: some that run it only read or only send, so that those that send
+-- take turns with its cursors instead of following who reads them. A binary that knows nothing of turns follows who reads: as long as
+-- one is there, everybody does.
+create function oncebox.senders(of_workflow text, gone_after double precision)
 returns table (id uuid, turn bigint, many bigint, apart boolean)
 language sql stable as $$
-    select p.id, row_number() over (order by p.since, p.id) - 1, least(count(*) over (), most), bool_or(not p.reads) over ()
-      from oncebox.process as p
-     where p.sends and of_workflow = any(coalesce(p.takes, p.workflows))
-       and p.seen_at > clock_timestamp() - make_interval(secs => gone_after)
+    select s.id, row_number() over (order by s.since, s.id) - 1, count(*) over (), s.apart
+      from (select p.id, p.since, p.sends and of_workflow = any(coalesce(p.takes, p.workflows)) as takes,
+                   bool_or(p.reads <> p.sends) over () and bool_and(p.takes is not null) over () as apart
+              from oncebox.process as p
+             where of_workflow = any(p.workflows) and p.seen_at > clock_timestamp() - make_interval(secs => gone_after)) as s
+     where s.takes
 $$;
 
 -- Which of them it is, of so many: spreads the partitions of one topic evenly, and topics of one partition at random.

@@ -2,9 +2,10 @@
 -- $1 process, $2 its workflows, $3 seconds after which a silent one counts as gone, $4 requests under way per workflow,
 -- $5 those of them that are first attempts of stored events, $6 whether it sends,
 -- $7 whether it reads, $8 the workflows that it takes deliveries of. Index: primary key; a row per process.
--- Answers for each workflow of $2 that others send for what each of them has under way, those that came first at the front, and how
--- many came before this one; without an id the same of all others. One that was silent for two seconds has nothing under way, as far
--- as others are to wait for it: most likely it was killed. Rows of processes long gone are removed on the way.
+-- Answers for each workflow of $2 that others run what each of them that sends has under way, those that came first at the front, how
+-- many of these came before this one, and whether some only read or only send; without an id the same of all others. One that was silent
+-- for two seconds has nothing under way, as far as others are to wait for it: most likely it was killed. Rows of processes long gone are
+-- removed on the way.
 with here as (
     insert into oncebox.process (id, workflows, seen_at, under_way, firsts, sends, reads, takes)
     values ($1, $2, clock_timestamp(), $4, $5, $6, $7, $8)
@@ -18,18 +19,20 @@ gone as (
 ),
 others as materialized (
     select p.workflows, case when p.seen_at > clock_timestamp() - interval '2 seconds' then p.under_way end as under_way,
-           row_number() over (order by p.since, p.id) as turn,
+           row_number() over (order by p.since, p.id) as turn, p.sends, p.reads <> p.sends as is_apart,
            (p.since, p.id) < (here.since, here.id) as is_older
       from oncebox.process as p
      cross join here
-     where p.id <> $1 and p.sends and p.seen_at > clock_timestamp() - make_interval(secs => $3)
+     where p.id <> $1 and p.seen_at > clock_timestamp() - make_interval(secs => $3)
 )
-select w.id as workflow, array_agg(coalesce(w.under_way, 0) order by o.turn) as under_way,
-       count(*) filter (where o.is_older) as older
+select w.id as workflow,
+       coalesce(array_agg(coalesce(w.under_way, 0) order by o.turn) filter (where o.sends), '{}') as under_way,
+       count(*) filter (where o.sends and o.is_older) as older, bool_or(o.is_apart) as are_apart
   from others as o
  cross join unnest(o.workflows, o.under_way) as w (id, under_way)
  where w.id = any($2)
  group by w.id
  union all
-select null, coalesce(array_agg(0), '{}'), count(*) filter (where o.is_older)
+select null, coalesce(array_agg(0) filter (where o.sends), '{}'), count(*) filter (where o.sends and o.is_older),
+       coalesce(bool_or(o.is_apart), false)
   from others as o;

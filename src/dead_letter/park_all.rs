@@ -58,10 +58,7 @@ impl<F: FnMut(u64)> Parking<'_, F> {
                 Claim::Nothing | Claim::Astray => break,
             }
             let progress = Progress { cursor, epoch, settled_to: claimed_to, timeline: Arc::clone(&taken.timeline) };
-            if delivery::extend(self.database, (&self.workflow, 1), (self.process, LEASE), &[progress])
-                .await?
-                .is_empty()
-            {
+            if delivery::extend(self.database, &self.workflow, (self.process, LEASE), &[progress]).await?.is_empty() {
                 return Ok(());
             }
         }

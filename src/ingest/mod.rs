@@ -72,9 +72,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Whether this process reads: neither halted, nor standing by.
+    /// Whether this process reads: neither halted, nor leaving it to others.
     pub fn reads(&self) -> bool {
-        self.state.borrow().reads() && !self.share.stands_by()
+        self.state.borrow().reads() && !self.share.leaves_reading()
     }
 }
 

@@ -52,30 +52,34 @@ pub struct Found {
     pub waiting: Vec<CursorId>,
 }
 
-/// A workflow, and how many processes may send for it at once: that decides whose turn a delivery is.
-pub type Sent<'a> = (&'a str, usize);
-
-fn at_once(concurrency: usize) -> i64 {
-    i64::try_from(concurrency).unwrap_or(i64::MAX)
+/// Whose deliveries a process may take that others have not let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeOver {
+    /// Those whose lease has run out.
+    Expired,
+    /// Nobody's: Postgres was away just now, and who holds them may not have been able to say that it is there.
+    Nobodys,
 }
 
 /// The poll behind every wake-up: whatever notice was lost, this finds it.
 pub async fn look(
     database: &Database,
-    (workflow, concurrency): Sent<'_>,
+    workflow: &str,
     (process, lease): (ProcessId, Duration),
     (held, ordered): (&[CursorId], bool),
+    take_over: TakeOver,
 ) -> Result<Found, Error> {
-    let (lease, concurrency, gone) = (lease.as_secs_f64(), at_once(concurrency), GONE_AFTER.as_secs_f64());
+    let (lease, gone) = (lease.as_secs_f64(), GONE_AFTER.as_secs_f64());
     let held: Vec<i64> = held.iter().map(|cursor| cursor.0).collect();
+    let takes_over = take_over == TakeOver::Expired;
     let parameters = [
         text(&workflow),
         uuid(&process),
         float8(&lease),
         int8s(&held),
         boolean(&ordered),
-        int8(&concurrency),
         float8(&gone),
+        boolean(&takes_over),
     ];
     let file = include_str!("../../sql/relay/deliverable.sql");
     let rows = database.query(Purpose::Claim, file, &parameters).await?;
@@ -199,14 +203,14 @@ pub struct Kept {
 /// Extends leases; those missing from the answer are lost.
 pub async fn extend(
     database: &Database,
-    (workflow, concurrency): Sent<'_>,
+    workflow: &str,
     (process, lease): (ProcessId, Duration),
     held: &[Progress],
 ) -> Result<Vec<Kept>, Error> {
     let cursors: Vec<i64> = held.iter().map(|p| p.cursor.0).collect();
     let epochs: Vec<i64> = held.iter().map(|p| p.epoch).collect();
     let settled: Vec<i64> = held.iter().map(|p| p.settled_to).collect();
-    let (seconds, concurrency, gone) = (lease.as_secs_f64(), at_once(concurrency), GONE_AFTER.as_secs_f64());
+    let (seconds, gone) = (lease.as_secs_f64(), GONE_AFTER.as_secs_f64());
     let timelines: Vec<&str> = held.iter().map(|p| &*p.timeline).collect();
     let parameters = [
         int8s(&cursors),
@@ -216,7 +220,6 @@ pub async fn extend(
         float8(&seconds),
         texts(&timelines),
         text(&workflow),
-        int8(&concurrency),
         float8(&gone),
     ];
     let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/extend.sql"), &parameters).await?;

@@ -13,7 +13,7 @@ use super::{Database, Error, Purpose};
 use crate::event::{ProcessId, Roles};
 
 /// A process that was silent for this long counts as gone.
-pub(super) const GONE_AFTER: Duration = Duration::from_secs(5);
+pub const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// By then the others have looked: they are told.
 pub const KNOWN_AFTER: Duration = Duration::from_millis(500);
@@ -24,6 +24,7 @@ pub struct Share {
     processes: AtomicUsize,
     slots: AtomicUsize,
     stands_by: AtomicBool,
+    is_apart: AtomicBool,
     /// Requests that are under way here.
     pub under_way: AtomicUsize,
     /// Of them, first attempts of stored events.
@@ -41,14 +42,20 @@ impl Share {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// The others have all there is: this process neither reads nor sends.
+    /// The others make all the requests that there may be: this process sends nothing.
     pub fn stands_by(&self) -> bool {
         self.stands_by.load(Ordering::Relaxed)
     }
 
-    pub fn set(&self, part: Part) {
+    /// Whether to leave reading to the others too: those that make the requests read as well, unless reading and sending are apart.
+    pub fn leaves_reading(&self) -> bool {
+        self.stands_by() && !self.is_apart.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, part: Part, is_apart: bool) {
         self.processes.store(part.processes, Ordering::Relaxed);
         self.slots.store(part.slots, Ordering::Relaxed);
+        self.is_apart.store(is_apart, Ordering::Relaxed);
         self.stands_by.store(part.stands_by(), Ordering::Relaxed);
     }
 }
@@ -59,7 +66,7 @@ pub struct Word<'a> {
     pub workflow: &'a str,
     pub under_way: usize,
     pub firsts: usize,
-    /// Whether it takes deliveries of it: not when it is about to end it.
+    /// Whether it takes deliveries of it: not when it is about to end it, stands by, or does not know its share yet.
     pub takes: bool,
 }
 
@@ -70,6 +77,8 @@ pub struct Peers {
     pub under_way: Vec<usize>,
     /// How many came before this process.
     pub older: usize,
+    /// Whether some that run it only read or only send.
+    pub are_apart: bool,
 }
 
 /// The other processes that send.
@@ -115,6 +124,7 @@ pub async fn beat(
         let peers = Peers {
             under_way: under_way.into_iter().map(|many| usize::try_from(many).unwrap_or(0)).collect(),
             older: usize::try_from(row.get::<_, i64>("older")).unwrap_or(0),
+            are_apart: row.get("are_apart"),
         };
         match row.get("workflow") {
             Some(workflow) => drop(others.by_workflow.insert(workflow, peers)),
@@ -219,7 +229,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(15);
 
     fn idle(others: usize, older: usize) -> Peers {
-        Peers { under_way: vec![0; others], older }
+        Peers { under_way: vec![0; others], older, are_apart: false }
     }
 
     fn note(census: &mut Census, others: usize, now: Instant) -> usize {
@@ -269,7 +279,7 @@ mod tests {
     #[test]
     fn whoever_is_there_already_waits_for_nobody() {
         let (mut census, now) = (Census::default(), Instant::now());
-        let busy = |others| Peers { under_way: vec![16; others], older: 0 };
+        let busy = |others| Peers { under_way: vec![16; others], older: 0, are_apart: false };
         census.note(&busy(1), 32, TIMEOUT, now);
         let later = now + TIMEOUT + GONE_AFTER;
         assert_eq!(census.note(&busy(1), 32, TIMEOUT, later).slots, 16);
@@ -280,7 +290,7 @@ mod tests {
     fn a_newcomer_waits_for_what_the_others_have_above_their_shares_but_not_for_ever() {
         let (mut census, now) = (Census::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
-        let busy = |has| Peers { under_way: vec![has], older: 1 };
+        let busy = |has| Peers { under_way: vec![has], older: 1, are_apart: false };
         census.note(&busy(4), 4, TIMEOUT, at(0));
         assert_eq!(census.note(&busy(4), 4, TIMEOUT, at(1)), Part { processes: 2, share: 2, slots: 0 });
         assert_eq!(census.note(&busy(3), 4, TIMEOUT, at(2)).slots, 1);

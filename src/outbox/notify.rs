@@ -27,9 +27,9 @@ const CURSORS: usize = 300;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A workflow has something to look at; where the id is empty, other processes may be there.
-    Changed(String),
+    Changed(Arc<str>),
     /// Events were stored by a process that does not send them.
-    Waiting { workflow: String, cursors: Vec<CursorId> },
+    Waiting { workflow: Arc<str>, cursors: Arc<[CursorId]> },
 }
 
 impl Notice {
@@ -37,15 +37,15 @@ impl Notice {
         match payload.strip_prefix(WAITING).and_then(|rest| rest.split_once(':')) {
             Some((workflow, cursors)) => {
                 let cursors = cursors.split(',').filter_map(|id| id.parse().ok().map(CursorId)).collect();
-                Self::Waiting { workflow: workflow.to_owned(), cursors }
+                Self::Waiting { workflow: workflow.into(), cursors }
             }
-            None => Self::Changed(payload.to_owned()),
+            None => Self::Changed(payload.into()),
         }
     }
 
     fn is_about(&self, id: &str) -> bool {
         let (Self::Changed(workflow) | Self::Waiting { workflow, .. }) = self;
-        workflow == id
+        **workflow == *id
     }
 
     fn waiting(workflow: &str, cursors: &[CursorId]) -> String {
@@ -144,8 +144,8 @@ mod tests {
         for payload in [&*waiting, "orders"] {
             sender.send(Notice::of(payload)).unwrap();
         }
-        let cursors = vec![CursorId(7), CursorId(12)];
-        assert_eq!(Notice::of(&waiting), Notice::Waiting { workflow: "orders".to_owned(), cursors });
+        let cursors = [CursorId(7), CursorId(12)].into();
+        assert_eq!(Notice::of(&waiting), Notice::Waiting { workflow: "orders".into(), cursors });
         changed(&mut heard).await;
         assert!(heard.is_empty(), "the last of them was");
     }

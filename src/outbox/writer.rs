@@ -35,8 +35,8 @@ pub struct Writer {
     pub desks: Desks,
     pub metrics: Arc<Metrics>,
     pub coming: Coming,
-    /// Where to tell that events wait, in a process that sends none.
-    pub bell: Option<Bell>,
+    /// Where to tell that events wait that another process is to send.
+    pub bell: Bell,
     /// Where to tell that a workflow must halt.
     pub halts: UnboundedSender<(Arc<Holding>, String)>,
 }
@@ -144,10 +144,12 @@ impl Writer {
         }
         let metrics = self.metrics.of(&batch.holding.workflow.id);
         metrics.dead_lettered(Reason::Duplicate).inc_by(stored.duplicates);
-        if let Some(bell) = &self.bell {
-            let _ = bell.send((Arc::clone(&batch.holding.workflow.id), batch.holding.cursor));
-        }
-        let Some(desk) = self.desks.get(batch.holding.cursor) else { return };
+        let Some(desk) = self.desks.get(batch.holding.cursor) else {
+            if !batch.drafts.is_empty() {
+                let _ = self.bell.send((Arc::clone(&batch.holding.workflow.id), batch.holding.cursor));
+            }
+            return;
+        };
         if batch.holding.workflow.delivery.unique.is_some() {
             desk.tell_due();
         }

@@ -92,6 +92,8 @@ pub(super) struct Dispatcher {
     pub next_sweep_at: Instant,
     pub next_beat_at: Instant,
     pub looking: bool,
+    /// Until then nothing is taken over from others: Postgres was away.
+    pub unsure_until: Instant,
 
     pub messages: UnboundedSender<Message>,
     inbox: Option<UnboundedReceiver<Message>>,
@@ -153,6 +155,7 @@ impl Dispatcher {
             next_sweep_at: now,
             next_beat_at: now,
             looking: false,
+            unsure_until: now,
             messages,
             inbox: Some(inbox),
             news,

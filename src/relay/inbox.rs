@@ -26,6 +26,7 @@ pub(super) enum Message {
         taken: Vec<Delivery>,
         waiting: Vec<CursorId>,
     },
+    LookFailed,
     Extended {
         asked: Vec<Progress>,
         kept: Option<Vec<Kept>>,
@@ -75,6 +76,7 @@ impl Dispatcher {
         match message {
             Message::Finished(finished) => self.finish(*finished),
             Message::Looked { taken, waiting } => self.looked(taken, &waiting),
+            Message::LookFailed => self.look_failed(),
             Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
             Message::Released { cursor, epoch } => {
                 // Taken anew meanwhile, when the reply was late: that one stays.
@@ -129,8 +131,8 @@ impl Dispatcher {
         let now = Instant::now();
         match notice {
             Some(Notice::Waiting { cursors, .. }) => {
-                for cursor in cursors {
-                    if let Some(window) = self.windows.get_mut(&cursor) {
+                for cursor in &*cursors {
+                    if let Some(window) = self.windows.get_mut(cursor) {
                         window.may_wait = true;
                         // Events that each have a life of their own wait as retries do.
                         self.next_retry_at = if self.workflow.delivery.each_alone() { now } else { self.next_retry_at };

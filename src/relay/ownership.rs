@@ -12,7 +12,8 @@ use crate::config::InDoubt;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
 use crate::outbox::claim;
-use crate::outbox::delivery::{self, Delivery, Failover, Found, Kept, Progress, Turn};
+use crate::outbox::delivery::{self, Delivery, Failover, Kept, Progress, TakeOver, Turn};
+use crate::outbox::fleet::GONE_AFTER;
 use crate::outbox::handoff::Desk;
 use crate::outbox::workflow;
 
@@ -20,8 +21,8 @@ use crate::outbox::workflow;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Dispatcher {
-    /// Takes deliveries that are free (those of partitions this process reads, and those that nobody comes for), and
-    /// finds events that wait without anybody having said so.
+    /// Takes deliveries that are free (those of partitions this process reads or whose turn it is, and those that nobody comes for),
+    /// and finds events that wait without anybody having said so.
     pub(super) fn look_for_deliveries(&mut self) {
         if self.looking {
             return;
@@ -29,16 +30,17 @@ impl Dispatcher {
         self.looking = true;
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
+        let take_over = if Instant::now() < self.unsure_until { TakeOver::Nobodys } else { TakeOver::Expired };
         tokio::spawn(async move {
-            let (lease, concurrency) = (workflow.delivery.lease, workflow.delivery.concurrency);
             let ordered = workflow.delivery.ordering.is_some();
             let mut taken = Vec::new();
-            let (sent, me) = ((&*workflow.id, concurrency), (shared.process, lease));
-            let found = match delivery::look(&shared.database, sent, me, (&held, ordered)).await {
+            let me = (shared.process, workflow.delivery.lease);
+            let found = match delivery::look(&shared.database, &workflow.id, me, (&held, ordered), take_over).await {
                 Ok(found) => found,
                 Err(error) => {
                     warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
-                    Found::default()
+                    let _ = messages.send(Message::LookFailed);
+                    return;
                 }
             };
             // One that we know we hold is never among them, even with its lease run out: it is extended, because what it
@@ -57,6 +59,12 @@ impl Dispatcher {
                 let_go(&shared, &workflow.id, cursor, epoch).await;
             }
         });
+    }
+
+    /// Postgres was away: others may have been cut off from it too, and what they hold is theirs until they can say so.
+    pub(super) fn look_failed(&mut self) {
+        self.looking = false;
+        self.unsure_until = Instant::now() + GONE_AFTER;
     }
 
     pub(super) fn looked(&mut self, taken: Vec<Delivery>, waiting: &[CursorId]) {
@@ -126,16 +134,13 @@ impl Dispatcher {
         let retries: Vec<(Place, i64)> = self.retries.iter().map(|(place, fence)| (*place, *fence)).collect();
         let (shared, messages) = (self.shared.clone(), self.messages.clone());
         let (lease, id) = (self.workflow.delivery.lease, self.workflow.id.clone());
-        let concurrency = self.workflow.delivery.concurrency;
         if held.is_empty() && retries.is_empty() {
             return;
         }
         tokio::spawn(async move {
             let lease_until = Instant::now() + lease;
             if !held.is_empty() {
-                let kept = match delivery::extend(&shared.database, (&id, concurrency), (shared.process, lease), &held)
-                    .await
-                {
+                let kept = match delivery::extend(&shared.database, &id, (shared.process, lease), &held).await {
                     Ok(kept) => Some(kept),
                     Err(error) => {
                         warn!(workflow = %id, error = %chain(&error), "extending leases failed; sending may stop");
@@ -156,7 +161,9 @@ impl Dispatcher {
     pub(super) fn extended(&mut self, asked: &[Progress], kept: Option<Vec<Kept>>, lease_until: Instant) {
         // No answer: the leases run on as they are, and nothing starts that they would not outlast.
         let Some(kept) = kept else {
-            self.next_beat_at = self.next_beat_at.min(Instant::now() + ASK_AGAIN);
+            let now = Instant::now();
+            self.next_beat_at = self.next_beat_at.min(now + ASK_AGAIN);
+            self.unsure_until = now + GONE_AFTER;
             return;
         };
         for Progress { cursor, epoch, .. } in asked {

@@ -1,4 +1,4 @@
-//! What this process may have at once: its share of what the workflow may, among all that run it; and what it has.
+//! What this process may have at once: its share of what the workflow may, among all that send for it; and what it has.
 
 use std::sync::atomic::Ordering;
 

@@ -75,7 +75,9 @@ impl Fleet {
             if part.stands_by() != one.share.stands_by() {
                 tell_of_turn(one, part);
             }
-            one.share.set(part);
+            // What is sent without being stored is read by whoever sends it.
+            let is_apart = !workflow.delivery.is_direct() && (peers.are_apart || roles.ingest != roles.relay);
+            one.share.set(part, is_apart);
         }
         if is_new && !is_settled {
             // They look at once instead of within a second.
@@ -94,7 +96,8 @@ impl Followed {
     fn word(&self) -> Word<'_> {
         let Share { under_way, firsts, .. } = &*self.share;
         let (under_way, firsts) = (under_way.load(Ordering::Relaxed), firsts.load(Ordering::Relaxed));
-        Word { workflow: &self.workflow.id, under_way, firsts, takes: !self.ends.load(Ordering::Relaxed) }
+        let takes = !self.ends.load(Ordering::Relaxed) && self.share.processes() > 0 && !self.share.stands_by();
+        Word { workflow: &self.workflow.id, under_way, firsts, takes }
     }
 }
 

@@ -163,7 +163,11 @@ async fn what_a_killed_process_had_under_way_keeps_nobody_waiting() {
             ))
             .await;
         let others = fleet::beat(&opened, (ProcessId::new_v4(), Roles::ALL), &word).await.expect("Postgres answers");
-        assert_eq!(others.of("orders"), Peers { under_way: vec![counted], older: 1 }, "silent for {silent_for} s");
+        assert_eq!(
+            others.of("orders"),
+            Peers { under_way: vec![counted], older: 1, are_apart: false },
+            "silent for {silent_for} s"
+        );
     }
 }
 

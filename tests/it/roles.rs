@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use oncebox::event::{CursorId, ProcessId};
+use oncebox::outbox::delivery::{self, Progress, TakeOver};
 use oncebox::receiver::Answer;
 use serde_json::json;
 
+use crate::fences::TIMELINE;
 use crate::fleet::{AtOnce, all_applied};
-use crate::support::process::Config;
+use crate::support::process::{Config, migrated};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 async fn sum(relays: &[Relay], metric: &str) -> Vec<f64> {
@@ -22,8 +25,8 @@ async fn one_reads_one_sends_and_one_replays() {
     let (topic, database) = (Topic::new(4).await, TestDatabase::new().await);
     // The first of each ten is refused until it is replayed, every other fails once.
     let receiver = TestReceiver::deciding(|seen| match (seen.event.contains(".r"), seen.attempt) {
-        (false, _) if crate::direct::order(seen) % 10 == 0 => Answer::status(422),
-        (false, 1) if crate::direct::order(seen) % 2 == 0 => Answer::status(503),
+        (false, _) if crate::direct::order(seen).is_multiple_of(10) => Answer::status(422),
+        (false, 1) if crate::direct::order(seen).is_multiple_of(2) => Answer::status(503),
         _ => Answer::Process,
     })
     .await;
@@ -155,4 +158,99 @@ async fn roles_are_taken_apart_and_put_together_again_under_load() {
     topic.send_orders(700..900);
     all_applied(&receiver, 900).await;
     assert_eq!(receiver.seen().len(), 900, "each once: nobody died");
+}
+
+/// Those that came first make all the requests there may be, and only one that came later reads.
+#[tokio::test]
+async fn one_that_stands_by_reads_on_where_the_others_only_send() {
+    let (topic, database, receiver) = (Topic::new(2).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery.push_str("\n      concurrency: 1");
+    let sender = Relay::start_as("relay", &config);
+    sender.ready().await;
+    let other = Relay::start(&config);
+    eventually("it stands by", PATIENCE, async || other.log().contains("standing by").then_some(())).await;
+    topic.send_orders(0..20);
+    all_applied(&receiver, 20).await;
+    assert_eq!(receiver.seen().len(), 20);
+}
+
+#[tokio::test]
+async fn one_that_only_reads_keeps_no_delivery_on_the_move() {
+    let (topic, database, receiver) = (Topic::new(4).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    (config.timeout, config.lease) = ("1s", "3s");
+    let relays = ["ingest", "ingest,relay,admin"].map(|roles| Relay::start_as(roles, &config));
+    for relay in &relays {
+        relay.ready().await;
+    }
+    topic.send_orders(0..100);
+    all_applied(&receiver, 100).await;
+    // Epochs, and how long leases last at the least.
+    let held = async || {
+        let text =
+            "select array_agg(epoch order by cursor), extract(epoch from min(lease_until))::float8, count(lease_until)
+                      from oncebox.delivery";
+        let row = database.query(text, &[]).await.remove(0);
+        let (epochs, lease_until): (Vec<i64>, Option<f64>) = (row.get(0), row.get(1));
+        lease_until.filter(|_| row.get::<_, i64>(2) == 4).map(|lease_until| (epochs, lease_until))
+    };
+    let (before, lease_until) = eventually("each has an owner", PATIENCE, held).await;
+    // Each was extended several times by then.
+    let extended = async || held().await.filter(|(_, later)| *later > lease_until + 6.0);
+    let (after, _) = eventually("leases are extended", PATIENCE, extended).await;
+    assert_eq!(after, before, "nobody else took one meanwhile");
+}
+
+/// Postgres was away for longer than a lease, and of those who hold deliveries one is the first to say that it is there.
+#[tokio::test]
+async fn nobody_takes_over_from_others_just_because_an_outage_was_long() {
+    let test = TestDatabase::new().await;
+    migrated(&test);
+    let [reader, first, second, old] = [(); 4].map(|()| ProcessId::new_v4());
+    test.execute(&format!(
+        "insert into oncebox.workflow (id) values ('w');
+         insert into oncebox.cursor (id, workflow, cluster, topic, topic_id, partition, start_offset, next_offset, claimed_to, owner)
+         select n, 'w', 'c', 't', 'i', n, 0, 10, 5, '{reader}' from generate_series(0, 3) as n;
+         insert into oncebox.delivery (cursor, workflow, owner, epoch, lease_until, settled_to, timeline)
+         select n, 'w', case when n < 2 then '{first}' else '{second}' end::uuid, 7, now() - interval '1 minute', 0, {TIMELINE}
+           from generate_series(0, 3) as n;
+         insert into oncebox.process (id, workflows, seen_at, under_way, firsts, sends, reads, takes)
+         values ('{reader}', array['w'], now() - interval '1 minute', '{{0}}', '{{0}}', false, true, '{{}}'),
+                ('{first}', array['w'], clock_timestamp(), '{{0}}', '{{0}}', true, false, array['w']),
+                ('{second}', array['w'], now() - interval '1 minute', '{{0}}', '{{0}}', true, false, array['w'])"
+    ))
+    .await;
+    let database = test.opened();
+    let (lease, held) = (Duration::from_secs(30), [CursorId(0), CursorId(1)]);
+    let free = async |take_over| {
+        let found = delivery::look(&database, "w", (first, lease), (&held, false), take_over).await.unwrap();
+        let mut free: Vec<i64> = found.free.iter().map(|cursor| cursor.0).collect();
+        free.sort_unstable();
+        free
+    };
+    assert_eq!(free(TakeOver::Nobodys).await, [0_i64; 0], "just after an outage");
+    assert_eq!(free(TakeOver::Expired).await, [2, 3], "when there was time to say so");
+    let timeline: String = test.query(&format!("select {TIMELINE}"), &[]).await[0].get(0);
+    let kept = async |process, cursor| {
+        let progress =
+            Progress { cursor: CursorId(cursor), epoch: 7, settled_to: 0, timeline: timeline.as_str().into() };
+        delivery::extend(&database, "w", (process, lease), &[progress]).await.unwrap()
+    };
+    let kept_by_second = kept(second, 2).await;
+    assert_eq!(
+        kept_by_second.iter().map(|kept| kept.wanted).collect::<Vec<_>>(),
+        [false],
+        "it does not know who is there"
+    );
+    // A binary of before follows who reads. As long as it is there, all do, or both would leave a delivery to the other.
+    test.execute(&format!(
+        "update oncebox.process set seen_at = clock_timestamp();
+         insert into oncebox.process (id, workflows, seen_at, under_way, firsts) values ('{old}', array['w'], clock_timestamp(), '{{0}}', '{{0}}')"
+    ))
+    .await;
+    let apart = "select count(*) from oncebox.senders('w', 5) where apart";
+    assert_eq!(test.count(apart).await, 0);
+    test.execute(&format!("delete from oncebox.process where id = '{old}'")).await;
+    assert_eq!(test.count(apart).await, 2);
 }
