@@ -1,5 +1,5 @@
--- Storing what is read, where all of it is alike. Run by outbox::migrate in one transaction; `oncebox.` is replaced by the configured
--- schema.
+-- Storing what is read, where all of it is alike, and writing down deliveries with fewer steps. Run by outbox::migrate in one transaction;
+-- `oncebox.` is replaced by the configured schema.
 --
 -- Most batches are: each event the only one of its record, one type, one configuration, nothing to compare with. Then five lists are
 -- looked through instead of thirteen, and nothing is made ready that compares.
@@ -50,6 +50,57 @@ begin
           from moved
     )
     select moved.id, moved.claimed_to = moved.next_offset, moved.generation, this_day from moved;
+end
+$$;
+
+-- Write deliveries down: see sql/relay/settle_new.sql. What settle_new does, which stays for binaries of before, in two statements that take
+-- their locks as they go: an update that goes through sorted cursors locks them in that order. Anything that is not as expected is an error,
+-- which undoes all of it.
+create function oncebox.settle_held(
+    bigint[], bigint[], integer[], integer[], date[], bigint[], integer, uuid, bigint[], bigint[], bigint[], bigint[]
+) returns table (written bigint)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off
+set jit = off as $$
+#variable_conflict use_column
+declare
+    moment bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint * 1000 + $7;
+    done bigint;
+    clashes bigint;
+begin
+    if current_setting('synchronous_commit') = 'off' then
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+    update oncebox.delivery as d
+       set completed = d.completed + mine.events, settled_bytes = d.settled_bytes + mine.bytes
+      from (select m.cursor, m.events, m.bytes, m.epoch
+              from unnest($9, $10, $11, $12) as m (cursor, events, bytes, epoch)
+             order by m.cursor) as mine
+     where d.cursor = mine.cursor and d.epoch = mine.epoch and d.owner = $8 and d.lease_until > clock_timestamp()
+       and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    get diagnostics done = row_count;
+    if done <> cardinality($9) then
+        raise unique_violation using message = 'a delivery is not held any more';
+    end if;
+    with marked as (
+        insert into oncebox.ended as b (cursor, block, event_index, generation, day, bits, again, tried, tried_at)
+        select a.cursor, a.block, a.event_index, a.generation, a.day, a.bits, 0, a.bits, moment
+          from (select unnest($1) as cursor, unnest($2) as block, unnest($3) as event_index, unnest($4) as generation,
+                       unnest($5) as day, unnest($6) as bits) as a
+            on conflict (cursor, block, event_index, generation, day) do update
+           set bits = b.bits | excluded.bits, again = b.bits & excluded.bits,
+               tried = case when oncebox.is_one_time(b.tried_at, excluded.tried_at) then b.tried | excluded.tried
+                            else excluded.tried end,
+               tried_at = case when oncebox.is_one_time(b.tried_at, excluded.tried_at) then b.tried_at
+                               else excluded.tried_at end,
+               tried_before = case when oncebox.is_one_time(b.tried_at, excluded.tried_at) or b.tried = 0 then b.tried_before
+                                   else b.tried_before || b.tried || b.tried_at end
+     returning again
+    )
+    select count(*) into clashes from marked where again <> 0;
+    if clashes > 0 then
+        raise unique_violation using message = 'an event has ended before';
+    end if;
+    return query select done;
 end
 $$;
 

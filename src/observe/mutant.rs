@@ -85,8 +85,8 @@ const IN_SQL: [(&str, &str, &str); 30] = [
     ),
     (
         "ends-under-the-senders-day",
-        "\n               and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as held",
-        " as held",
+        "\n       and d.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);\n    get diagnostics",
+        ";\n    get diagnostics",
     ),
     (
         "marks-of-any-era",

@@ -76,6 +76,7 @@ async fn completed_first(
         settled.extend(match completed_new(database, process, status, &batch).await {
             Ok(true) => batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect(),
             Ok(false) => completed_again(database, process, &batch).await?,
+            // One of them had ended before, or was sent under a delivery that is lost.
             Err(error) if error.is_conflict() => completed_again(database, process, &batch).await?,
             Err(error) => return Err(error),
         });
@@ -121,8 +122,8 @@ async fn completed_new(
         int8s(&sizes),
         int8s(&epochs),
     ];
-    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/settle_new.sql"), &parameters).await?;
-    Ok(!rows.is_empty())
+    database.query(Purpose::Settle, include_str!("../../sql/relay/settle_new.sql"), &parameters).await?;
+    Ok(true)
 }
 
 /// What a batch has of one cursor.
@@ -194,13 +195,13 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
     Ok(judged.collect())
 }
 
-/// Notes on dead letters that an answer 2xx came after all.
-pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<(), Error> {
+/// Notes on dead letters that an answer 2xx came after all. Answers those, and the ones that were cancelled or replaced before it.
+pub async fn note_late(database: &Database, late: &[EventRef]) -> Result<HashSet<Place>, Error> {
     let places = Places::of(late.iter());
     let parameters =
         [int8s(&places.cursors), int8s(&places.offsets), int4s(&places.indexes), int4s(&places.generations)];
-    database.query(Purpose::Settle, include_str!("../../sql/relay/note_late.sql"), &parameters).await?;
-    Ok(())
+    let rows = database.query(Purpose::Settle, include_str!("../../sql/relay/note_late.sql"), &parameters).await?;
+    Ok(rows.iter().map(place).collect())
 }
 
 /// Removes what a take-over has stored of events that a late answer has ended: nobody else does where it is held.

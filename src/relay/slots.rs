@@ -4,6 +4,9 @@
 /// Requests that start while a batch of deliveries is written down, at least; of many slots, three eighths.
 const STARTS_MEANWHILE: usize = 64;
 
+/// From so many on some can be idle for a moment.
+const MANY: usize = 256;
+
 /// Requests that may be under way, and those that are.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots {
@@ -32,10 +35,13 @@ impl Slots {
         requests.min((2 * self.share).saturating_sub(self.unsettled + self.reserved))
     }
 
-    /// Whether deliveries that are not written down will soon be what others wait for: the writing takes a few milliseconds,
-    /// and what starts meanwhile needs room.
+    /// Whether deliveries that are not written down will soon be what others wait for: the writing takes a few milliseconds, in which
+    /// the endpoint is to have something to do. What is under way beyond a quarter of the share is as good for that as room for more:
+    /// with an endpoint that answers faster than they are written down, most of what is under way only waits there.
     pub fn are_awaited(&self) -> bool {
-        (2 * self.share).saturating_sub(self.unsettled) < (3 * self.share / 8).max(STARTS_MEANWHILE)
+        let room = (2 * self.share).saturating_sub(self.unsettled);
+        let under_way = if self.share < MANY { 0 } else { self.in_flight.saturating_sub(self.share / 4) };
+        room + under_way < (3 * self.share / 8).max(STARTS_MEANWHILE)
     }
 
     /// How many each of first attempts and retries keeps while both wait.

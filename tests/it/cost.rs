@@ -188,7 +188,7 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
         let settled = wal_bytes(
             &database,
             &format!(
-                "select * from oncebox.settle_new({cursors}, {blocks}, {zeros}, {zeros}, {days}, {bits}, 200, '{process}',
+                "select * from oncebox.settle_held({cursors}, {blocks}, {zeros}, {zeros}, {days}, {bits}, 200, '{process}',
                      array[1]::bigint[], array[{events}]::bigint[], array[{events} * {body}]::bigint[], array[7]::bigint[])",
                 cursors = each("1::bigint"),
                 blocks = each("n >> 6"),
