@@ -180,6 +180,8 @@ def requests():
     told = {"event": "orders/3/42/0", "attempt": 2, "fence": str(2**63 - 1), "source": "sales.public.orders/3/42"}
     headers = [(f"oncebox-{name}", str(value)) for name, value in told.items()]
     yield case("event, attempt, fence, source", *both, *headers, key=KEY, **told)
+    # A renamed workflow sends what it has under way again with the keys of before.
+    yield case("the workflow is no part of the key", *both, ("oncebox-workflow", "renamed"), key=KEY)
     yield case("a fence of zero", *both, ("oncebox-fence", "0"), key=KEY, fence="0")
     for header, text in [
         ("attempt", "0"), ("attempt", "-1"), ("attempt", "two"), ("attempt", "1.0"), ("attempt", ""), ("attempt", "2147483648"),

@@ -7,14 +7,11 @@ using Npgsql;
 
 namespace Oncebox.Receiver;
 
-/// <summary>What became of a key. Only after Fresh have the effect. Conflict: known with other bytes; Stale: from a higher
-/// fence.</summary>
+/// <summary>What became of a key. Only after Fresh have the effect. Conflict: known with other bytes; Stale: from a copy with
+/// a higher fence.</summary>
 public enum Applied { Fresh, Repeat, Conflict, Stale }
 
-/// <summary>What to do about a copy whose fence is lower than that of the copy that was processed.</summary>
-public enum Fences { Ignore, RefuseLower }
-
-/// <param name="Cause">Whatever went wrong, for the log.</param>
+/// <param name="Cause">Whatever went wrong, or was out of the ordinary, for the log.</param>
 public sealed record Answer(int Status, string Text, Exception? Cause = null);
 
 /// <summary>Another transaction holds the key.</summary>
@@ -23,7 +20,15 @@ public sealed class InProgress(Exception cause) : Exception("insert", cause);
 /// <summary>The commit failed, perhaps only its answer: the event is processed, or it is not.</summary>
 public sealed class OutcomeUnknown(Exception cause) : Exception("commit", cause);
 
-public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, Fences fences = Fences.Ignore)
+/// <summary>The key came with another body than the first one, which is kept. Answered 200.</summary>
+public sealed class OtherBody(Event one)
+    : Exception($"the key {one.Key} came with another body, of digest {one.Digest}; the first is kept");
+
+/// <summary>The key came with a lower fence than that of the copy that was processed. Answered 200.</summary>
+public sealed class LowerFence(Event one)
+    : Exception($"the key {one.Key} came with fence {one.Fence}, and was processed with a higher one");
+
+public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null)
 {
     public const string Table = """
         create table if not exists processed_events (
@@ -49,16 +54,15 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
 
     /// <summary>Inserts the key in the caller's transaction, and commits nothing. A concurrent copy waits here for the
     /// transaction that holds the key, at most for lock_timeout.</summary>
-    public static async Task<Applied> Apply(NpgsqlTransaction transaction, Event one, Fences fences)
+    public static async Task<Applied> Apply(NpgsqlTransaction transaction, Event one)
     {
         if (await Insert(transaction, one)) return Applied.Fresh;
         await using var known = Command(transaction, "select digest, fence from processed_events where key = $1", one.Key);
         await using var row = await known.ExecuteReaderAsync();
         // Pruned since the insert: it was processed, with bytes that nobody knows any more.
         if (!await row.ReadAsync()) return Applied.Repeat;
-        var isOlder = !row.IsDBNull(1) && one.Fence < row.GetInt64(1);
-        if (fences == Fences.RefuseLower && isOlder) return Applied.Stale;
-        return row.GetString(0) == one.Digest ? Applied.Repeat : Applied.Conflict;
+        if (row.GetString(0) != one.Digest) return Applied.Conflict;
+        return !row.IsDBNull(1) && one.Fence < row.GetInt64(1) ? Applied.Stale : Applied.Repeat;
     }
 
     /// <summary>Forgets the oldest keys, at most so many, in the caller's transaction. Returns how many they were.</summary>
@@ -72,18 +76,20 @@ public sealed class Once(NpgsqlDataSource source, TimeSpan? lockTimeout = null, 
     public Task<Answer> Process(Event one, Func<NpgsqlTransaction, Task> effect) =>
         InTransaction(one.Key, lockTimeout ?? TimeSpan.FromSeconds(2), async transaction =>
         {
-            var applied = await Held(Apply(transaction, one, fences));
+            var applied = await Held(Apply(transaction, one));
             if (applied == Applied.Fresh)
             {
                 await effect(transaction);
                 await Commit(transaction, one.Key);
             }
+            // The event is processed in each of these cases, by this copy or another: the sender need not come again.
             return applied switch
             {
                 Applied.Fresh => new Answer(200, "processed\n"),
                 Applied.Repeat => new Answer(200, "seen before\n"),
-                Applied.Conflict => new Answer(200, "seen before with other bytes; the first are kept\n"),
-                Applied.Stale => new Answer(409, "a newer attempt was processed\n"),
+                Applied.Conflict =>
+                    new Answer(200, "seen before with other bytes; the first are kept\n", new OtherBody(one)),
+                Applied.Stale => new Answer(200, "seen before; a newer attempt was processed\n", new LowerFence(one)),
                 _ => throw new InvalidOperationException(),
             };
         });

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -43,18 +44,10 @@ const (
 	Fresh    Applied = iota + 1 // the key is new
 	Repeat                      // the key is known
 	Conflict                    // the key is known with other bytes: keep the first
-	Stale                       // the key is known from an attempt with a higher fence
+	Stale                       // the key is known from a copy with a higher fence
 )
 
-// Fences says what to do about a copy whose fence is lower than that of the copy that was processed.
-type Fences int
-
-const (
-	IgnoreFences     Fences = iota
-	RefuseLowerFence        // tell Stale apart
-)
-
-// Answer is what to tell the sender. Cause is for the log.
+// Answer is what to tell the sender. Cause is whatever went wrong, or was out of the ordinary, for the log.
 type Answer struct {
 	Status int
 	Text   string
@@ -71,11 +64,21 @@ func (answer Answer) WriteTo(response http.ResponseWriter) {
 	_, _ = response.Write([]byte(answer.Text))
 }
 
-var answers = map[Applied]Answer{
-	Fresh:    {Status: http.StatusOK, Text: "processed\n"},
-	Repeat:   {Status: http.StatusOK, Text: "seen before\n"},
-	Conflict: {Status: http.StatusOK, Text: "seen before with other bytes; the first are kept\n"},
-	Stale:    {Status: http.StatusConflict, Text: "a newer attempt was processed\n"},
+// OtherBody is the cause when the key came with another body than the first one, which is kept. The status is 200.
+type OtherBody struct{ Key, Digest string }
+
+func (other OtherBody) Error() string {
+	return fmt.Sprintf("the key %s came with another body, of digest %s; the first is kept", other.Key, other.Digest)
+}
+
+// LowerFence is the cause when the key came with a lower fence than that of the copy that was processed. The status is 200.
+type LowerFence struct {
+	Key   string
+	Fence int64
+}
+
+func (lower LowerFence) Error() string {
+	return fmt.Sprintf("the key %s came with fence %d, and was processed with a higher one", lower.Key, lower.Fence)
 }
 
 // Another transaction holds the key.
@@ -90,7 +93,7 @@ func (unknown outcomeUnknown) Unwrap() error { return unknown.error }
 
 // ApplyOnce inserts the key in the caller's transaction, and commits nothing. A concurrent copy waits here for the
 // transaction that holds the key, at most for lock_timeout.
-func ApplyOnce(ctx context.Context, tx *sql.Tx, event Event, fences Fences) (Applied, error) {
+func ApplyOnce(ctx context.Context, tx *sql.Tx, event Event) (Applied, error) {
 	inserted, err := insert(ctx, tx, event)
 	if err != nil {
 		return 0, err
@@ -108,10 +111,10 @@ func ApplyOnce(ctx context.Context, tx *sql.Tx, event Event, fences Fences) (App
 		return Repeat, nil
 	case err != nil:
 		return 0, err
-	case fences == RefuseLowerFence && isOlder:
-		return Stale, nil
 	case digest != event.Digest:
 		return Conflict, nil
+	case isOlder:
+		return Stale, nil
 	}
 	return Repeat, nil
 }
@@ -140,7 +143,6 @@ func Prune(ctx context.Context, db interface {
 type Once struct {
 	DB          *sql.DB
 	LockTimeout time.Duration // 0: two seconds
-	Fences      Fences
 }
 
 // Process runs the effect at most once per key that is committed, in the transaction of the key.
@@ -151,7 +153,7 @@ func (once Once) Process(ctx context.Context, event Event, effect func(context.C
 	}
 	var applied Applied
 	err := once.inTransaction(ctx, event.Key, timeout, func(tx *sql.Tx) (err error) {
-		applied, err = ApplyOnce(ctx, tx, event, once.Fences)
+		applied, err = ApplyOnce(ctx, tx, event)
 		if err != nil || applied != Fresh {
 			return held(err)
 		}
@@ -163,7 +165,22 @@ func (once Once) Process(ctx context.Context, event Event, effect func(context.C
 	if err != nil {
 		return answerTo(err)
 	}
-	return answers[applied]
+	return answerOf(event, applied)
+}
+
+// The event is processed in each of these cases, by this copy or another, so that the sender need not come again.
+func answerOf(event Event, applied Applied) Answer {
+	switch applied {
+	case Conflict:
+		cause := OtherBody{event.Key, event.Digest}
+		return Answer{http.StatusOK, "seen before with other bytes; the first are kept\n", cause}
+	case Stale:
+		cause := LowerFence{event.Key, event.Fence.Int64}
+		return Answer{http.StatusOK, "seen before; a newer attempt was processed\n", cause}
+	case Repeat:
+		return Answer{http.StatusOK, "seen before\n", nil}
+	}
+	return Answer{http.StatusOK, "processed\n", nil}
 }
 
 // Lookup is for endpoint.lookup. It asks the unique index, which also knows the keys of transactions under way.

@@ -94,9 +94,9 @@ func (books books) process(event Event) Answer {
 
 func (books books) lookup(key string) int { return books.once.Lookup(context.Background(), key).Status }
 
-func (books books) applies(tx *sql.Tx, event Event, fences Fences, expected Applied) {
+func (books books) applies(tx *sql.Tx, event Event, expected Applied) {
 	books.Helper()
-	applied, err := ApplyOnce(context.Background(), tx, event, fences)
+	applied, err := ApplyOnce(context.Background(), tx, event)
 	same(books.T, err, nil)
 	same(books.T, applied, expected)
 }
@@ -155,19 +155,35 @@ func TestARepeatAfterARollbackHasTheEffect(t *testing.T) {
 
 func TestOtherBytesUnderTheSameKeyAreToldApartAndHaveNoEffect(t *testing.T) {
 	books := open(t)
-	books.process(event("one", "{}"))
-	same(t, books.process(event("one", "[]")), Answer{200, "seen before with other bytes; the first are kept\n", nil})
+	same(t, books.process(event("one", "{}")).Cause, nil)
+	other := event("one", `["secret"]`)
+	cause := OtherBody{"one", other.Digest}
+	same(t, books.process(other), Answer{200, "seen before with other bytes; the first are kept\n", cause})
+	told := "the key one came with another body, of digest " + other.Digest + "; the first is kept"
+	same(t, cause.Error(), told)
 	same(t, books.effects(), []string{"one"})
+}
+
+func TestAWordBeforeTheKeyKeepsTwoSendersApart(t *testing.T) {
+	books := open(t)
+	for _, sender := range []string{"orders:", "stock:"} {
+		event := event("one", "{}")
+		event.Key = sender + event.Key
+		same(t, books.process(event).Text, "processed\n")
+	}
+	same(t, books.effects(), []string{"orders:one", "stock:one"})
+	same(t, books.lookup("orders:one"), 200)
+	same(t, books.lookup("one"), 404)
 }
 
 func TestTheCallerCommits(t *testing.T) {
 	books := open(t)
 	tx := books.begin()
-	books.applies(tx, event("one", "{}"), IgnoreFences, Fresh)
-	books.applies(tx, event("one", "{}"), IgnoreFences, Repeat)
-	books.applies(tx, event("one", "[]"), IgnoreFences, Conflict)
+	books.applies(tx, event("one", "{}"), Fresh)
+	books.applies(tx, event("one", "{}"), Repeat)
+	books.applies(tx, event("one", "[]"), Conflict)
 	_ = tx.Rollback()
-	books.applies(books.begin(), event("one", "{}"), IgnoreFences, Fresh)
+	books.applies(books.begin(), event("one", "{}"), Fresh)
 }
 
 func TestWhatIsNotKnownIsNull(t *testing.T) {
@@ -176,25 +192,28 @@ func TestWhatIsNotKnownIsNull(t *testing.T) {
 	same(t, books.strings("select key from processed_events where source is null and fence is null"), []string{"one"})
 }
 
-func TestALowerFenceIsRefusedWhenAskedFor(t *testing.T) {
+func TestALowerFenceIsToldApartAndAnsweredAsProcessed(t *testing.T) {
 	books := open(t)
+	books.process(fenced(7))
 	tx := books.begin()
-	books.applies(tx, fenced(7), RefuseLowerFence, Fresh)
-	books.applies(tx, fenced(6), RefuseLowerFence, Stale)
-	books.applies(tx, fenced(7), RefuseLowerFence, Repeat)
-	books.applies(tx, fenced(8), RefuseLowerFence, Repeat)
-	books.applies(tx, event("one", "{}"), RefuseLowerFence, Repeat)
-	books.applies(tx, fenced(6), IgnoreFences, Repeat)
-	same(t, tx.Commit(), nil)
-	books.once.Fences = RefuseLowerFence
-	same(t, books.process(fenced(6)).Status, 409)
+	books.applies(tx, fenced(6), Stale)
+	books.applies(tx, fenced(7), Repeat)
+	books.applies(tx, fenced(8), Repeat)
+	books.applies(tx, event("one", "{}"), Repeat)
+	other := fenced(6)
+	other.Digest = DigestOf([]byte("[]"))
+	books.applies(tx, other, Conflict)
+	answer := Answer{200, "seen before; a newer attempt was processed\n", LowerFence{"one", 6}}
+	same(t, books.process(fenced(6)), answer)
+	same(t, answer.Cause.Error(), "the key one came with fence 6, and was processed with a higher one")
+	same(t, books.effects(), []string{"one"})
 }
 
 func TestAKeyThatIsHeldIsBusy(t *testing.T) {
 	books := open(t)
 	books.once.LockTimeout = 200 * time.Millisecond
 	tx := books.begin()
-	books.applies(tx, event("one", "{}"), IgnoreFences, Fresh)
+	books.applies(tx, event("one", "{}"), Fresh)
 	same(t, books.process(event("one", "{}")).Status, 409)
 	same(t, books.lookup("one"), 409)
 	_ = tx.Rollback()
@@ -271,7 +290,7 @@ func TestAnErrorIsNotFresh(t *testing.T) {
 	books := open(t)
 	tx := books.begin()
 	_ = tx.Rollback()
-	applied, err := ApplyOnce(context.Background(), tx, event("one", "{}"), IgnoreFences)
+	applied, err := ApplyOnce(context.Background(), tx, event("one", "{}"))
 	same(t, errors.Is(err, sql.ErrTxDone), true)
 	same(t, applied, Applied(0))
 }

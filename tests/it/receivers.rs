@@ -14,9 +14,19 @@ use books::Books;
 use delivery::{COPIES, Delivery};
 use example::{Example, Language, credit, request};
 use signed::only_good_signatures_are_let_in;
+use signed_delivery::every_attempt_of_oncebox_is_signed_with_every_secret;
 
 use crate::support::lossy::Mode;
 use crate::support::wire::{self, Answer};
+use crate::support::{PATIENCE, eventually};
+
+/// A commit that inserts a key waits for whoever has locked this table.
+const COMMITS: &str = "
+    create table commits ();
+    create function wait_for_commits() returns trigger language plpgsql set lock_timeout = 0 as $$
+        begin lock table commits in access share mode; return null; end $$;
+    create constraint trigger waits after insert on processed_events deferrable initially deferred
+       for each row execute function wait_for_commits()";
 
 macro_rules! in_every_language {
     ($($claim:ident),*) => {
@@ -47,7 +57,8 @@ in_every_language!(
     each_key_has_its_effect_once,
     copies_and_questions_are_answered_truthfully,
     what_cannot_be_processed_leaves_no_trace,
-    only_good_signatures_are_let_in
+    only_good_signatures_are_let_in,
+    every_attempt_of_oncebox_is_signed_with_every_secret
 );
 
 async fn each_key_has_its_effect_once(language: Language) {
@@ -77,7 +88,20 @@ async fn each_key_has_its_effect_once(language: Language) {
     example = Example::start(program, &books, "");
     delivery.proxy.redirect(example.address);
     accounts.execute("rollback").await;
-    delivery.send(240..300);
+
+    // It dies again after it has told Postgres to commit: the keys are there, and nobody has answered.
+    books.database.execute(COMMITS).await;
+    let commits = books.hold("lock table commits").await;
+    delivery.send(240..270);
+    books.waiting_for(&commits, 2).await;
+    example.kill();
+    let before = books.keys().await.len();
+    commits.execute("rollback").await;
+    let committed = async || (books.keys().await.len() > before).then_some(());
+    eventually("what was under way is committed", PATIENCE, committed).await;
+    example = Example::start(program, &books, "");
+    delivery.proxy.redirect(example.address);
+    delivery.send(270..300);
 
     // A record that is no credit is refused for good and has no effect.
     delivery.topic.send(None, r#"{"id":300,"account":"account-0"}"#);
@@ -99,6 +123,10 @@ async fn each_key_has_its_effect_once(language: Language) {
 
 fn says(status: u16, text: &str) -> Answer {
     Answer { status, text: text.to_owned(), retry_after: None }
+}
+
+fn digest_of(body: &str) -> String {
+    format!("sha-256=:{}:", openssl::base64::encode_block(&openssl::sha::sha256(body.as_bytes())))
 }
 
 async fn copies_and_questions_are_answered_truthfully(language: Language) {
@@ -140,10 +168,13 @@ async fn copies_and_questions_are_answered_truthfully(language: Language) {
     first.execute("set local idle_in_transaction_session_timeout = '200ms'").await;
     assert_eq!(waiting.await.unwrap(), says(200, "processed\n"));
 
-    // A repeat, and a key used twice: the first is kept.
+    // A repeat, and a key used twice: the first is kept, and the log tells of the other without showing it.
     assert_eq!(example.post("one", &ten).await, says(200, "seen before\n"));
     assert_eq!(example.post("one", &twenty).await, says(200, "seen before with other bytes; the first are kept\n"));
     assert_eq!(books.balance("a").await, 20, "one and three");
+    let said = example.said();
+    assert!(said.contains("came with another body") && said.contains(&digest_of(&twenty)), "{said}");
+    assert!(!said.contains(&twenty), "{said}");
 
     // What was kept: the digest as Oncebox writes it, the source and the fence of the copy that had the effect.
     let headers = [("webhook-id", "four"), ("oncebox-source", "credits/1/42"), ("oncebox-fence", "7")];
@@ -151,8 +182,11 @@ async fn copies_and_questions_are_answered_truthfully(language: Language) {
     let text = "select digest, source, fence, received_at > now() - interval '1 hour' from processed_events where key = 'four'";
     let row = &books.database.query(text, &[]).await[0];
     let (digest, source, fence, recent): (String, String, i64, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
-    let expected = format!("sha-256=:{}:", openssl::base64::encode_block(&openssl::sha::sha256(ten.as_bytes())));
-    assert_eq!((digest, source.as_str(), fence, recent), (expected, "credits/1/42", 7, true));
+    assert_eq!((digest, source.as_str(), fence, recent), (digest_of(&ten), "credits/1/42", 7, true));
+
+    // A change that the source repeats may come with a lower fence: it is processed all the same.
+    let answer = wire::ask(example.address, &request(&[("webhook-id", "four"), ("oncebox-fence", "6")], &ten)).await;
+    assert!(answer.status == 200 && answer.text.starts_with("seen before"), "{answer:?}");
 }
 
 async fn what_cannot_be_processed_leaves_no_trace(language: Language) {

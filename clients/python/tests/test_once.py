@@ -4,10 +4,11 @@ import os
 import unittest
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
-from oncebox_receiver import TABLE, Applied, Event, Once, apply_once, digest_of, prune
+from oncebox_receiver import TABLE, Applied, Event, LowerFence, Once, OtherBody, apply_once, digest_of, prune
 from psycopg.rows import dict_row
 
 URL = os.environ.get("DATABASE_URL")
@@ -70,10 +71,21 @@ class OnceTest(unittest.TestCase):
         self.assertEqual((self.effects(), self.once.lookup("one").status), (["one"], 200))
 
     def test_other_bytes_under_the_same_key_are_told_apart_and_have_no_effect(self):
-        self.process(event("one"))
-        answer = self.process(event("one", b"[]"))
+        self.assertIsNone(self.process(event("one")).cause)
+        answer = self.process(event("one", b'["secret"]'))
         self.assertEqual((answer.status, answer.text), (200, "seen before with other bytes; the first are kept\n"))
+        self.assertIsInstance(answer.cause, OtherBody)
+        told = str(answer.cause)
+        self.assertIn("the key one came with another body", told)
+        self.assertIn(digest_of(b'["secret"]'), told)
+        self.assertNotIn("secret", told)
         self.assertEqual(self.effects(), ["one"])
+
+    def test_a_word_before_the_key_keeps_two_senders_apart(self):
+        for sender in ["orders", "stock"]:
+            self.assertEqual(self.process(replace(event("one"), key=f"{sender}:one")).text, "processed\n")
+        self.assertEqual(self.effects(), ["orders:one", "stock:one"])
+        self.assertEqual([self.once.lookup(key).status for key in ["orders:one", "one"]], [200, 404])
 
     def test_the_caller_commits(self):
         with self.connect() as connection:
@@ -88,15 +100,17 @@ class OnceTest(unittest.TestCase):
             connection.autocommit = True
             self.assertRaises(psycopg.ProgrammingError, apply_once, connection, event("one"))
 
-    def test_a_lower_fence_is_refused_when_asked_for(self):
+    def test_a_lower_fence_is_told_apart_and_answered_as_processed(self):
+        self.process(event("one", fence=7))
         with self.connect() as connection:
-            apply_once(connection, event("one", fence=7))
             for fence, found in [(6, Applied.STALE), (7, Applied.REPEAT), (8, Applied.REPEAT), (None, Applied.REPEAT)]:
-                self.assertIs(apply_once(connection, event("one", fence=fence), refuse_lower_fence=True), found)
-            self.assertIs(apply_once(connection, event("one", fence=6)), Applied.REPEAT)
-            connection.commit()
-        strict = Once(self.connect, refuse_lower_fence=True)
-        self.assertEqual(strict.process(event("one", fence=6), self.effect_of("one")).status, 409)
+                self.assertIs(apply_once(connection, event("one", fence=fence)), found)
+            self.assertIs(apply_once(connection, event("one", b"[]", fence=6)), Applied.CONFLICT)
+        answer = self.process(event("one", fence=6))
+        self.assertEqual((answer.status, answer.text), (200, "seen before; a newer attempt was processed\n"))
+        self.assertIsInstance(answer.cause, LowerFence)
+        self.assertIn("the key one came with fence 6", str(answer.cause))
+        self.assertEqual(self.effects(), ["one"])
 
     def test_a_key_that_is_held_is_busy(self):
         once = Once(self.connect, lock_timeout="200ms")

@@ -69,7 +69,8 @@ fn refusal(refused: Refused) -> Response {
 
 fn response(answer: Answer) -> Response {
     if let Some(cause) = answer.cause.filter(|_| answer.status != StatusCode::CONFLICT) {
-        eprintln!("{cause:?}");
+        // With what caused the cause.
+        eprintln!("{}: {:#}", answer.status, anyhow::Error::from(cause));
     }
     written(answer.status, answer.text.to_owned())
 }

@@ -9,5 +9,5 @@ mod once;
 mod signature;
 
 pub use event::{Event, Refused, digest_of, read, read_signed};
-pub use once::{Answer, Applied, BoxError, Fences, Once, TABLE, Trouble, apply_once, lookup, prune};
+pub use once::{Answer, Applied, BoxError, Once, TABLE, Trouble, apply_once, lookup, prune};
 pub use signature::{BadSecret, Secret, TOLERANCE, Unverified, verify};

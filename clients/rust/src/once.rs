@@ -46,17 +46,8 @@ pub enum Applied {
     Repeat,
     /// The key is known with other bytes: keep the first.
     Conflict,
-    /// The key is known from an attempt with a higher fence.
+    /// The key is known from a copy with a higher fence.
     Stale,
-}
-
-/// What to do about a copy whose fence is lower than that of the copy that was processed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Fences {
-    #[default]
-    Ignore,
-    /// Tell [`Applied::Stale`] apart.
-    RefuseLower,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,9 +59,15 @@ pub enum Trouble {
     OutcomeUnknown(#[source] BoxError),
     #[error("having the effect")]
     NotProcessed(#[source] BoxError),
+    /// Answered 200.
+    #[error("the key {key} came with another body, of digest {digest}; the first is kept")]
+    OtherBody { key: String, digest: String },
+    /// Answered 200.
+    #[error("the key {key} came with fence {fence}, and was processed with a higher one")]
+    LowerFence { key: String, fence: i64 },
 }
 
-/// What to tell the sender. The cause is for the log.
+/// What to tell the sender. The cause is whatever went wrong, or was out of the ordinary, for the log.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -78,15 +75,18 @@ pub struct Answer {
     pub cause: Option<Trouble>,
 }
 
-impl From<Applied> for Answer {
-    fn from(applied: Applied) -> Self {
-        let (status, text) = match applied {
-            Applied::Fresh => (StatusCode::OK, "processed\n"),
-            Applied::Repeat => (StatusCode::OK, "seen before\n"),
-            Applied::Conflict => (StatusCode::OK, "seen before with other bytes; the first are kept\n"),
-            Applied::Stale => (StatusCode::CONFLICT, "a newer attempt was processed\n"),
-        };
-        Self { status, text, cause: None }
+impl Answer {
+    fn of(event: &Event, applied: Applied) -> Self {
+        let ok = |text| Self { status: StatusCode::OK, text, cause: None };
+        match applied {
+            Applied::Fresh => ok("processed\n"),
+            Applied::Repeat => ok("seen before\n"),
+            Applied::Conflict => Trouble::OtherBody { key: event.key.clone(), digest: event.digest.clone() }.into(),
+            Applied::Stale => {
+                let fence = event.fence.expect("it was compared");
+                Trouble::LowerFence { key: event.key.clone(), fence }.into()
+            }
+        }
     }
 }
 
@@ -96,6 +96,9 @@ impl From<Trouble> for Answer {
             Trouble::InProgress(_) => (StatusCode::CONFLICT, "this key is being processed\n"),
             Trouble::OutcomeUnknown(_) => (StatusCode::INTERNAL_SERVER_ERROR, "perhaps processed\n"),
             Trouble::NotProcessed(_) => (StatusCode::SERVICE_UNAVAILABLE, "not processed\n"),
+            // The event is processed, if not by this copy, so that the sender need not come again.
+            Trouble::OtherBody { .. } => (StatusCode::OK, "seen before with other bytes; the first are kept\n"),
+            Trouble::LowerFence { .. } => (StatusCode::OK, "seen before; a newer attempt was processed\n"),
         };
         Self { status, text, cause: Some(cause) }
     }
@@ -123,11 +126,7 @@ fn held(error: tokio_postgres::Error) -> Trouble {
 
 /// Inserts the key in the caller's transaction, and commits nothing. A concurrent copy waits here for the transaction that
 /// holds the key, at most for `lock_timeout`.
-pub async fn apply_once(
-    transaction: &Transaction<'_>,
-    event: &Event,
-    fences: Fences,
-) -> Result<Applied, tokio_postgres::Error> {
+pub async fn apply_once(transaction: &Transaction<'_>, event: &Event) -> Result<Applied, tokio_postgres::Error> {
     let Event { key, digest, source, fence, .. } = event;
     if transaction.execute(INSERT_KEY, &[key, digest, source, fence]).await? == 1 {
         return Ok(Applied::Fresh);
@@ -136,13 +135,12 @@ pub async fn apply_once(
         // Pruned since the insert: it was processed, with bytes that nobody knows any more.
         return Ok(Applied::Repeat);
     };
-    let (first, highest): (String, Option<i64>) = (known.get(0), known.get(1));
-    let is_older = fence.zip(highest).is_some_and(|(given, known)| given < known);
-    Ok(match fences {
-        Fences::RefuseLower if is_older => Applied::Stale,
-        Fences::RefuseLower | Fences::Ignore if first == *digest => Applied::Repeat,
-        Fences::RefuseLower | Fences::Ignore => Applied::Conflict,
-    })
+    let (first, known_fence): (String, Option<i64>) = (known.get(0), known.get(1));
+    if first != *digest {
+        return Ok(Applied::Conflict);
+    }
+    let is_older = fence.zip(known_fence).is_some_and(|(given, known)| given < known);
+    Ok(if is_older { Applied::Stale } else { Applied::Repeat })
 }
 
 /// Forgets the oldest keys, at most so many, in the caller's transaction if there is one. Returns how many they were.
@@ -174,12 +172,11 @@ async fn is_processed(client: &mut Client, key: &str) -> Result<bool, Trouble> {
 #[derive(Debug, Clone, Copy)]
 pub struct Once {
     pub lock_timeout: Duration,
-    pub fences: Fences,
 }
 
 impl Default for Once {
     fn default() -> Self {
-        Self { lock_timeout: Duration::from_secs(2), fences: Fences::Ignore }
+        Self { lock_timeout: Duration::from_secs(2) }
     }
 }
 
@@ -190,7 +187,7 @@ impl Once {
         Effect: AsyncFnOnce(&Transaction<'_>) -> Result<(), BoxError>,
     {
         match self.try_to_process(client, event, effect).await {
-            Ok(applied) => applied.into(),
+            Ok(applied) => Answer::of(event, applied),
             Err(trouble) => trouble.into(),
         }
     }
@@ -206,7 +203,7 @@ impl Once {
     {
         // What is not committed is rolled back when it is dropped.
         let transaction = begin(client, &event.key, self.lock_timeout).await?;
-        let applied = apply_once(&transaction, event, self.fences).await.map_err(held)?;
+        let applied = apply_once(&transaction, event).await.map_err(held)?;
         if applied == Applied::Fresh {
             effect(&transaction).await?;
             // Postgres answers the commit of a failed transaction without an error, and rolls back. In one this fails. One

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
-use oncebox_receiver::{Answer, Applied, BoxError, Event, Fences, Once, TABLE, apply_once, digest_of, lookup, prune};
+use oncebox_receiver::{Answer, Applied, BoxError, Event, Once, TABLE, Trouble, apply_once, digest_of, lookup, prune};
 use tokio_postgres::{Client, NoTls, Transaction};
 
 const COPIES: usize = 16;
@@ -122,10 +122,30 @@ async fn a_repeat_after_a_rollback_has_the_effect() {
 async fn other_bytes_under_the_same_key_are_told_apart_and_have_no_effect() {
     let books = books!();
     let mut client = books.another().await;
-    process(&mut client, &event("{}", None)).await;
-    let Answer { status, text, .. } = process(&mut client, &event("[]", None)).await;
+    assert!(process(&mut client, &event("{}", None)).await.cause.is_none());
+    let other = event(r#"["secret"]"#, None);
+    let Answer { status, text, cause } = process(&mut client, &other).await;
     assert_eq!((status, text), (StatusCode::OK, "seen before with other bytes; the first are kept\n"));
+    let cause = cause.expect("it is told apart");
+    assert!(matches!(&cause, Trouble::OtherBody { key, digest } if *key == other.key && *digest == other.digest));
+    let told = format!("the key one came with another body, of digest {}; the first is kept", other.digest);
+    assert_eq!(cause.to_string(), told);
     assert_eq!(books.effects().await, ["one"]);
+    books.close().await;
+}
+
+#[tokio::test]
+async fn a_word_before_the_key_keeps_two_senders_apart() {
+    let books = books!();
+    let mut client = books.another().await;
+    for sender in ["orders", "stock"] {
+        let event = event("{}", None);
+        let event = Event { key: format!("{sender}:{}", event.key), ..event };
+        assert_eq!(process(&mut client, &event).await.text, "processed\n");
+    }
+    assert_eq!(books.effects().await, ["one", "one"]);
+    assert_eq!(lookup(&mut client, "orders:one").await.status, StatusCode::OK);
+    assert_eq!(lookup(&mut client, "one").await.status, StatusCode::NOT_FOUND);
     books.close().await;
 }
 
@@ -135,33 +155,36 @@ async fn the_caller_commits() {
     let mut client = books.another().await;
     let transaction = client.transaction().await.unwrap();
     for (body, found) in [("{}", Applied::Fresh), ("{}", Applied::Repeat), ("[]", Applied::Conflict)] {
-        assert_eq!(apply_once(&transaction, &event(body, None), Fences::Ignore).await.unwrap(), found);
+        assert_eq!(apply_once(&transaction, &event(body, None)).await.unwrap(), found);
     }
     transaction.rollback().await.unwrap();
     let transaction = client.transaction().await.unwrap();
-    assert_eq!(apply_once(&transaction, &event("{}", None), Fences::Ignore).await.unwrap(), Applied::Fresh);
+    assert_eq!(apply_once(&transaction, &event("{}", None)).await.unwrap(), Applied::Fresh);
     transaction.rollback().await.unwrap();
     books.close().await;
 }
 
 #[tokio::test]
-async fn a_lower_fence_is_refused_when_asked_for() {
+async fn a_lower_fence_is_told_apart_and_answered_as_processed() {
     let books = books!();
     let mut client = books.another().await;
+    process(&mut client, &event("{}", Some(7))).await;
     let transaction = client.transaction().await.unwrap();
-    for (fence, fences, found) in [
-        (Some(7), Fences::RefuseLower, Applied::Fresh),
-        (Some(6), Fences::RefuseLower, Applied::Stale),
-        (Some(7), Fences::RefuseLower, Applied::Repeat),
-        (Some(8), Fences::RefuseLower, Applied::Repeat),
-        (None, Fences::RefuseLower, Applied::Repeat),
-        (Some(6), Fences::Ignore, Applied::Repeat),
+    for (body, fence, found) in [
+        ("{}", Some(6), Applied::Stale),
+        ("{}", Some(7), Applied::Repeat),
+        ("{}", Some(8), Applied::Repeat),
+        ("{}", None, Applied::Repeat),
+        ("[]", Some(6), Applied::Conflict),
     ] {
-        assert_eq!(apply_once(&transaction, &event("{}", fence), fences).await.unwrap(), found, "{fence:?}");
+        assert_eq!(apply_once(&transaction, &event(body, fence)).await.unwrap(), found, "{body} {fence:?}");
     }
-    transaction.commit().await.unwrap();
-    let strict = Once { fences: Fences::RefuseLower, ..Once::default() };
-    assert_eq!(strict.process(&mut client, &event("{}", Some(6)), effect).await.status, StatusCode::CONFLICT);
+    transaction.rollback().await.unwrap();
+    let Answer { status, text, cause } = process(&mut client, &event("{}", Some(6))).await;
+    assert_eq!((status, text), (StatusCode::OK, "seen before; a newer attempt was processed\n"));
+    let cause = cause.expect("it is told apart");
+    assert!(matches!(cause, Trouble::LowerFence { fence: 6, .. }), "{cause:?}");
+    assert_eq!(books.effects().await, ["one"]);
     books.close().await;
 }
 
@@ -170,8 +193,8 @@ async fn a_key_that_is_held_is_busy() {
     let books = books!();
     let (mut holder, mut client) = (books.another().await, books.another().await);
     let held = holder.transaction().await.unwrap();
-    apply_once(&held, &event("{}", None), Fences::Ignore).await.unwrap();
-    let hasty = Once { lock_timeout: Duration::from_millis(200), ..Once::default() };
+    apply_once(&held, &event("{}", None)).await.unwrap();
+    let hasty = Once { lock_timeout: Duration::from_millis(200) };
     assert_eq!(hasty.process(&mut client, &event("{}", None), effect).await.status, StatusCode::CONFLICT);
     assert_eq!(lookup(&mut client, "one").await.status, StatusCode::CONFLICT);
     held.rollback().await.unwrap();
@@ -253,7 +276,7 @@ async fn an_effect_that_waits_too_long_is_not_busy() {
     let (mut holder, mut client) = (books.another().await, books.another().await);
     let held = holder.transaction().await.unwrap();
     held.batch_execute("lock table effects").await.unwrap();
-    let hasty = Once { lock_timeout: Duration::from_millis(200), ..Once::default() };
+    let hasty = Once { lock_timeout: Duration::from_millis(200) };
     let answer = hasty.process(&mut client, &event("{}", None), effect).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     held.rollback().await.unwrap();

@@ -6,4 +6,4 @@
 export { type Headers } from "./headers.js";
 export { TOLERANCE_SECONDS, Unverified, secretIn, verify } from "./signature.js";
 export { type Event, Refused, digestOf, read, readSigned } from "./event.js";
-export { type Answer, type Applied, type Options, Once, TABLE, applyOnce, prune } from "./once.js";
+export { type Answer, type Applied, LowerFence, Once, type Options, OtherBody, TABLE, applyOnce, prune } from "./once.js";

@@ -33,7 +33,7 @@ const LOCK_NOT_AVAILABLE = "55P03";
 
 /**
  * `fresh`: the key is new, have the effect. The others have none. `repeat`: the key is known; `conflict`: with other bytes,
- * keep the first; `stale`: from an attempt with a higher fence.
+ * keep the first; `stale`: from a copy with a higher fence.
  */
 export type Applied = "fresh" | "repeat" | "conflict" | "stale";
 
@@ -41,15 +41,13 @@ export interface Answer {
   status: number;
   text: string;
   headers: Record<string, string>;
-  /** Whatever went wrong, for the log. Never sent. */
+  /** Whatever went wrong, or was out of the ordinary, for the log. Never sent. */
   cause?: unknown;
 }
 
 export interface Options {
   /** As Postgres has it; `2s`. Keep it and the pool's timeout below the workflow's `endpoint.timeout`. */
   lockTimeout?: string;
-  /** Tells `stale` apart; off. */
-  refuseLowerFence?: boolean;
 }
 
 /** Another transaction holds the key. */
@@ -58,19 +56,33 @@ class InProgress extends Error {}
 /** The commit failed, perhaps only its answer: the event is processed, or it is not. */
 class OutcomeUnknown extends Error {}
 
+/** The key came with another body than the first one, which is kept. Answered 200. */
+export class OtherBody extends Error {
+  constructor({ key, digest }: Event) {
+    super(`the key ${key} came with another body, of digest ${digest}; the first is kept`);
+  }
+}
+
+/** The key came with a lower fence than that of the copy that was processed. Answered 200. */
+export class LowerFence extends Error {
+  constructor({ key, fence }: Event) {
+    super(`the key ${key} came with fence ${fence}, and was processed with a higher one`);
+  }
+}
+
 /**
  * Inserts the key in the caller's transaction, and commits nothing. Have the effect only after `fresh`.
  * A concurrent copy waits here for the transaction that holds the key, at most for `lock_timeout`.
  */
-export async function applyOnce(client: pg.ClientBase, event: Event, options: Options = {}): Promise<Applied> {
+export async function applyOnce(client: pg.ClientBase, event: Event): Promise<Applied> {
   const inserted = await client.query(INSERT_KEY, [event.key, event.digest, event.source, event.fence?.toString()]);
   if (inserted.rowCount === 1) return "fresh";
   const { rows: [known] } = await client.query<{ digest: string; fence: string | null }>(KNOWN, [event.key]);
   // Pruned since the insert: it was processed, with bytes that nobody knows any more.
   if (known === undefined) return "repeat";
+  if (known.digest !== event.digest) return "conflict";
   const isOlder = known.fence !== null && event.fence !== undefined && event.fence < BigInt(known.fence);
-  if (options.refuseLowerFence && isOlder) return "stale";
-  return known.digest === event.digest ? "repeat" : "conflict";
+  return isOlder ? "stale" : "repeat";
 }
 
 /** Forgets the oldest keys, in the caller's transaction. Returns how many they were. */
@@ -87,12 +99,12 @@ export class Once {
   /** `effect` runs at most once per key that is committed, in the transaction of the key. */
   process(event: Event, effect: (client: pg.PoolClient) => Promise<unknown>): Promise<Answer> {
     return this.transaction(event.key, this.options.lockTimeout ?? "2s", async (client) => {
-      const applied = await applyOnce(client, event, this.options).catch(isHeld);
+      const applied = await applyOnce(client, event).catch(isHeld);
       if (applied === "fresh") {
         await effect(client);
         await commit(client, event.key);
       }
-      return ANSWERS[applied];
+      return answerOf(event, applied);
     });
   }
 
@@ -131,12 +143,19 @@ export class Once {
   }
 }
 
-const ANSWERS: Record<Applied, Answer> = {
-  fresh: answer(200, "processed\n"),
-  repeat: answer(200, "seen before\n"),
-  conflict: answer(200, "seen before with other bytes; the first are kept\n"),
-  stale: answer(409, "a newer attempt was processed\n"),
-};
+/** The event is processed in each of these cases, by this copy or another, so that the sender need not come again. */
+function answerOf(event: Event, applied: Applied): Answer {
+  switch (applied) {
+    case "fresh":
+      return answer(200, "processed\n");
+    case "repeat":
+      return answer(200, "seen before\n");
+    case "conflict":
+      return { ...answer(200, "seen before with other bytes; the first are kept\n"), cause: new OtherBody(event) };
+    case "stale":
+      return { ...answer(200, "seen before; a newer attempt was processed\n"), cause: new LowerFence(event) };
+  }
+}
 
 function answer(status: number, text: string): Answer {
   return { status, text, headers: {} };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import pg from "pg";
-import { type Event, Once, TABLE, applyOnce, digestOf, prune } from "../src/index.js";
+import { type Event, LowerFence, Once, OtherBody, TABLE, applyOnce, digestOf, prune } from "../src/index.js";
 
 const COPIES = 16;
 const DAY = 24 * 3600;
@@ -73,10 +73,22 @@ claim("a repeat after a rollback has the effect", async ({ once, effects }) => {
 });
 
 claim("other bytes under the same key are told apart and have no effect", async ({ once, effects }) => {
-  await once.process(event("one"), effectOf("one"));
-  const answer = await once.process(event("one", "[]"), effectOf("one"));
-  assert.deepEqual([answer.status, answer.text], [200, "seen before with other bytes; the first are kept\n"]);
+  assert.equal((await once.process(event("one"), effectOf("one"))).cause, undefined);
+  const other = event("one", '["secret"]');
+  const { status, text, cause } = await once.process(other, effectOf("one"));
+  assert.deepEqual([status, text], [200, "seen before with other bytes; the first are kept\n"]);
+  assert(cause instanceof OtherBody);
+  assert(cause.message.startsWith("the key one came with another body") && cause.message.includes(other.digest));
+  assert(!cause.message.includes("secret"));
   assert.deepEqual(await effects(), ["one"]);
+});
+
+claim("a word before the key keeps two senders apart", async ({ once, effects }) => {
+  for (const key of ["orders:one", "stock:one"]) {
+    assert.equal((await once.process({ ...event("one"), key }, effectOf(key))).text, "processed\n");
+  }
+  assert.deepEqual(await effects(), ["orders:one", "stock:one"]);
+  assert.deepEqual([(await once.lookup("orders:one")).status, (await once.lookup("one")).status], [200, 404]);
 });
 
 claim("the caller commits", async ({ hold }) => {
@@ -88,16 +100,17 @@ claim("the caller commits", async ({ hold }) => {
   assert.equal(await applyOnce(client, event("one")), "fresh");
 });
 
-claim("a lower fence is refused when asked for", async ({ pool, hold }) => {
+claim("a lower fence is told apart and answered as processed", async ({ once, hold, effects }) => {
+  await once.process(event("one", "{}", 7n), effectOf("one"));
   const client = await hold();
-  await applyOnce(client, event("one", "{}", 7n));
   for (const [fence, found] of [[6n, "stale"], [7n, "repeat"], [8n, "repeat"], [undefined, "repeat"]] as const) {
-    assert.equal(await applyOnce(client, event("one", "{}", fence), { refuseLowerFence: true }), found);
+    assert.equal(await applyOnce(client, event("one", "{}", fence)), found);
   }
-  assert.equal(await applyOnce(client, event("one", "{}", 6n)), "repeat");
-  await client.query("commit");
-  const strict = new Once(pool, { refuseLowerFence: true });
-  assert.equal((await strict.process(event("one", "{}", 6n), effectOf("one"))).status, 409);
+  assert.equal(await applyOnce(client, event("one", "[]", 6n)), "conflict");
+  const { status, text, cause } = await once.process(event("one", "{}", 6n), effectOf("one"));
+  assert.deepEqual([status, text], [200, "seen before; a newer attempt was processed\n"]);
+  assert(cause instanceof LowerFence && cause.message.startsWith("the key one came with fence 6"));
+  assert.deepEqual(await effects(), ["one"]);
 });
 
 claim("a key that is held is busy", async ({ pool, hold }) => {

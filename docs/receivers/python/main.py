@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import time
@@ -55,7 +56,10 @@ def process_once(pool, key, body, source, fence, account, amount):
         inserted = connection.execute(INSERT_KEY, (key, digest, source, fence)).rowcount
         if inserted == 0:
             known = connection.execute("select digest from processed_events where key = %s", (key,)).fetchone()
-            return "seen before\n" if known == (digest,) else "seen before with other bytes; the first are kept\n"
+            if known == (digest,):
+                return "seen before\n"
+            logging.warning("the key %r came with another body, of digest %s", key, digest)
+            return "seen before with other bytes; the first are kept\n"
         connection.execute(CREDIT, (account, amount))
         try:
             connection.commit()

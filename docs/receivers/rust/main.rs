@@ -177,7 +177,10 @@ async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body
     match process_once(&receiver.pool, &delivery).await {
         Ok(Receipt::Processed) => "processed\n".into_response(),
         Ok(Receipt::SeenBefore { digest }) if digest == delivery.digest => "seen before\n".into_response(),
-        Ok(Receipt::SeenBefore { .. }) => "seen before with other bytes; the first are kept\n".into_response(),
+        Ok(Receipt::SeenBefore { .. }) => {
+            eprintln!("the key {} came with another body, of digest {}", delivery.key, delivery.digest);
+            "seen before with other bytes; the first are kept\n".into_response()
+        }
         Err(trouble) => trouble.into_response(),
     }
 }

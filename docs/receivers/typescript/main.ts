@@ -80,7 +80,9 @@ function processOnce(pool: pg.Pool, delivery: Delivery): Promise<string> {
     const inserted = await client.query(INSERT_KEY, [key, digest, source, fence]);
     if (inserted.rowCount === 0) {
       const known = await client.query("select digest from processed_events where key = $1", [key]);
-      return known.rows[0]?.digest === digest ? "seen before\n" : "seen before with other bytes; the first are kept\n";
+      if (known.rows[0]?.digest === digest) return "seen before\n";
+      console.error(`the key ${key} came with another body, of digest ${digest}`);
+      return "seen before with other bytes; the first are kept\n";
     }
     await client.query(CREDIT, [account, amount]);
     await client.query("commit").catch((cause) => {

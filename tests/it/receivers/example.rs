@@ -126,6 +126,11 @@ impl Example {
         Self { child, address, log }
     }
 
+    /// What it has logged.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.log.path()).unwrap_or_default()
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
@@ -147,7 +152,7 @@ impl Drop for Example {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- the receiver said ---\n{}", std::fs::read_to_string(self.log.path()).unwrap_or_default());
+            eprintln!("--- the receiver said ---\n{}", self.said());
         }
     }
 }

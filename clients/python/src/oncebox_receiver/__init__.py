@@ -5,7 +5,7 @@ effect in the transaction that also holds the key.
 """
 
 from .event import Event, Refused, digest_of, read, read_signed
-from .once import TABLE, Answer, Applied, Once, apply_once, prune
+from .once import TABLE, Answer, Applied, LowerFence, Once, OtherBody, apply_once, prune
 from .signature import TOLERANCE_SECONDS, Unverified, secret_in, verify
 
 __all__ = [
@@ -14,7 +14,9 @@ __all__ = [
     "Answer",
     "Applied",
     "Event",
+    "LowerFence",
     "Once",
+    "OtherBody",
     "Refused",
     "Unverified",
     "apply_once",

@@ -39,7 +39,7 @@ class Applied(enum.Enum):
     FRESH = "the key is new: have the effect"
     REPEAT = "the key is known: have none"
     CONFLICT = "the key is known with other bytes: keep the first, have none"
-    STALE = "the key is known from an attempt with a higher fence: have none"
+    STALE = "the key is known from a copy with a higher fence: have none"
 
 
 class InProgress(Exception):
@@ -50,11 +50,25 @@ class OutcomeUnknown(Exception):
     """The commit failed, perhaps only its answer: the event is processed, or it is not."""
 
 
+class OtherBody(Exception):
+    """The key came with another body than the first one, which is kept. Answered 200."""
+
+    def __init__(self, event):
+        super().__init__(f"the key {event.key} came with another body, of digest {event.digest}; the first is kept")
+
+
+class LowerFence(Exception):
+    """The key came with a lower fence than that of the copy that was processed. Answered 200."""
+
+    def __init__(self, event):
+        super().__init__(f"the key {event.key} came with fence {event.fence}, and was processed with a higher one")
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int
     text: str
-    # Whatever went wrong, for the log. Never sent.
+    # Whatever went wrong, or was out of the ordinary, for the log. Never sent.
     cause: Exception | None = None
 
     @property
@@ -62,15 +76,17 @@ class Answer:
         return {"retry-after": "1"} if self.status == 503 else {}
 
 
-ANSWERS = {
-    Applied.FRESH: Answer(200, "processed\n"),
-    Applied.REPEAT: Answer(200, "seen before\n"),
-    Applied.CONFLICT: Answer(200, "seen before with other bytes; the first are kept\n"),
-    Applied.STALE: Answer(409, "a newer attempt was processed\n"),
+# The event is processed in each of these cases, by this copy or another, so that the sender need not come again.
+TEXTS = {
+    Applied.FRESH: "processed\n",
+    Applied.REPEAT: "seen before\n",
+    Applied.CONFLICT: "seen before with other bytes; the first are kept\n",
+    Applied.STALE: "seen before; a newer attempt was processed\n",
 }
+CAUSES = {Applied.CONFLICT: OtherBody, Applied.STALE: LowerFence}
 
 
-def apply_once(connection, event, refuse_lower_fence=False):
+def apply_once(connection, event):
     """Inserts the key in the caller's transaction, and commits nothing. Have the effect only after `FRESH`.
 
     A concurrent copy waits here for the transaction that holds the key, at most for `lock_timeout`.
@@ -83,9 +99,9 @@ def apply_once(connection, event, refuse_lower_fence=False):
     known = _row(connection, KNOWN, event.key)
     # Pruned since the insert: it was processed, with bytes that nobody knows any more.
     digest, fence = known or (event.digest, None)
-    if refuse_lower_fence and None not in (fence, event.fence) and event.fence < fence:
-        return Applied.STALE
-    return Applied.REPEAT if digest == event.digest else Applied.CONFLICT
+    if digest != event.digest:
+        return Applied.CONFLICT
+    return Applied.STALE if None not in (fence, event.fence) and event.fence < fence else Applied.REPEAT
 
 
 def prune(connection, older_than, at_most=1000):
@@ -99,11 +115,10 @@ class Once:
 
     connect: object
     lock_timeout: str = field(default="2s", kw_only=True)
-    refuse_lower_fence: bool = field(default=False, kw_only=True)
 
     def process(self, event, effect):
         """`effect(connection)` runs at most once per key that is committed, in the transaction of the key."""
-        return self._answer(lambda: ANSWERS[self._process(event, effect)])
+        return self._answer(lambda: _answer_to(event, self._process(event, effect)))
 
     def lookup(self, key):
         """For `endpoint.lookup`. Asks the unique index, which also knows the keys of transactions under way."""
@@ -113,7 +128,7 @@ class Once:
         with self.connect() as connection:
             connection.execute(MARK, (self.lock_timeout, event.key))
             try:
-                applied = apply_once(connection, event, self.refuse_lower_fence)
+                applied = apply_once(connection, event)
             except psycopg.errors.LockNotAvailable as error:
                 raise InProgress from error
             if applied is Applied.FRESH:
@@ -139,6 +154,11 @@ class Once:
             return Answer(500, "perhaps processed\n", error)
         except Exception as error:
             return Answer(503, "not processed\n", error)
+
+
+def _answer_to(event, applied):
+    cause = CAUSES.get(applied)
+    return Answer(200, TEXTS[applied], cause and cause(event))
 
 
 def _commit(connection, key):

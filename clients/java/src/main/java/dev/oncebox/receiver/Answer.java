@@ -3,7 +3,7 @@ package dev.oncebox.receiver;
 /**
  * What to tell the sender.
  *
- * @param cause whatever went wrong, for the log; or null
+ * @param cause whatever went wrong, or was out of the ordinary, for the log; or null
  */
 public record Answer(int status, String text, Exception cause) {
     public Answer(int status, String text) {

@@ -8,6 +8,6 @@ public enum Applied {
     REPEAT,
     /** The key is known with other bytes: keep the first. */
     CONFLICT,
-    /** The key is known from an attempt with a higher fence. */
+    /** The key is known from a copy with a higher fence. */
     STALE
 }

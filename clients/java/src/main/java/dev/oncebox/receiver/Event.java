@@ -21,6 +21,11 @@ public record Event(String key, String digest, String event, Integer attempt, Lo
     // A structured-field string (RFC 8941, 3.3.3): printable ASCII in quotes, a backslash before quote and backslash.
     private static final Pattern STRING = Pattern.compile(" *\"((?:[ !#-\\[\\]-~]|\\\\[\"\\\\])*)\" *");
 
+    /** The same event under another key. */
+    public Event withKey(String key) {
+        return new Event(key, digest, event, attempt, fence, source);
+    }
+
     /** The key from {@code webhook-id}, from {@code Idempotency-Key}, or from both when they say the same. */
     public static Event read(Map<String, List<String>> headers, byte[] body) {
         Optional<String> plain = atMostOne(headers, "webhook-id").map(Event::plainKey);

@@ -71,23 +71,21 @@ public final class Once {
 
     private final DataSource source;
     private final Duration lockTimeout;
-    private final Fences fences;
 
     public Once(DataSource source) {
-        this(source, Duration.ofSeconds(2), Fences.IGNORE);
+        this(source, Duration.ofSeconds(2));
     }
 
-    public Once(DataSource source, Duration lockTimeout, Fences fences) {
+    public Once(DataSource source, Duration lockTimeout) {
         this.source = source;
         this.lockTimeout = lockTimeout;
-        this.fences = fences;
     }
 
     /**
      * Inserts the key in the caller's transaction, and commits nothing. A concurrent copy waits here for the transaction that
      * holds the key, at most for {@code lock_timeout}.
      */
-    public static Applied apply(Connection connection, Event event, Fences fences) throws SQLException {
+    public static Applied apply(Connection connection, Event event) throws SQLException {
         if (connection.getAutoCommit()) {
             throw new IllegalStateException("no transaction: the key would be kept whatever becomes of the effect");
         }
@@ -101,13 +99,12 @@ public final class Once {
             if (!row.next()) {
                 return Applied.REPEAT;
             }
-            String digest = row.getString("digest");
+            if (!row.getString("digest").equals(event.digest())) {
+                return Applied.CONFLICT;
+            }
             long fence = row.getLong("fence");
             boolean isOlder = !row.wasNull() && event.fence() != null && event.fence() < fence;
-            if (fences == Fences.REFUSE_LOWER && isOlder) {
-                return Applied.STALE;
-            }
-            return digest.equals(event.digest()) ? Applied.REPEAT : Applied.CONFLICT;
+            return isOlder ? Applied.STALE : Applied.REPEAT;
         }
     }
 
@@ -123,18 +120,23 @@ public final class Once {
     /** The effect runs at most once per key that is committed, in the transaction of the key. */
     public Answer process(Event event, Effect effect) {
         return answer(event.key(), lockTimeout, connection -> {
-            Applied applied = held(() -> apply(connection, event, fences));
+            Applied applied = held(() -> apply(connection, event));
             if (applied == Applied.FRESH) {
                 effect.apply(connection);
                 commit(connection, event.key());
             }
-            return switch (applied) {
-                case FRESH -> new Answer(200, "processed\n");
-                case REPEAT -> new Answer(200, "seen before\n");
-                case CONFLICT -> new Answer(200, "seen before with other bytes; the first are kept\n");
-                case STALE -> new Answer(409, "a newer attempt was processed\n");
-            };
+            return answerOf(event, applied);
         });
+    }
+
+    /** The event is processed in each of these cases, by this copy or another, so that the sender need not come again. */
+    private static Answer answerOf(Event event, Applied applied) {
+        return switch (applied) {
+            case FRESH -> new Answer(200, "processed\n");
+            case REPEAT -> new Answer(200, "seen before\n");
+            case CONFLICT -> new Answer(200, "seen before with other bytes; the first are kept\n", new OtherBody(event));
+            case STALE -> new Answer(200, "seen before; a newer attempt was processed\n", new LowerFence(event));
+        };
     }
 
     /** For {@code endpoint.lookup}. Asks the unique index, which also knows the keys of transactions under way. */

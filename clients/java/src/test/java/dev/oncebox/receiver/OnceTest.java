@@ -1,6 +1,7 @@
 package dev.oncebox.receiver;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -125,19 +126,35 @@ class OnceTest {
 
     @Test
     void otherBytesUnderTheSameKeyAreToldApartAndHaveNoEffect() throws SQLException {
-        process(ONE);
-        assertEquals(new Answer(200, "seen before with other bytes; the first are kept\n"), process(event("[]", null)));
+        assertEquals(new Answer(200, "processed\n"), process(ONE));
+        Event other = event("[\"secret\"]", null);
+        Answer answer = process(other);
+        assertEquals(200, answer.status());
+        assertEquals("seen before with other bytes; the first are kept\n", answer.text());
+        assertInstanceOf(OtherBody.class, answer.cause());
+        String told = "the key one came with another body, of digest " + other.digest() + "; the first is kept";
+        assertEquals(told, answer.cause().getMessage());
         assertEquals(List.of("one"), effects());
+    }
+
+    @Test
+    void aWordBeforeTheKeyKeepsTwoSendersApart() throws SQLException {
+        for (String sender : List.of("orders:", "stock:")) {
+            assertEquals("processed\n", process(ONE.withKey(sender + ONE.key())).text());
+        }
+        assertEquals(List.of("one", "one"), effects());
+        assertEquals(200, once.lookup("orders:one").status());
+        assertEquals(404, once.lookup("one").status());
     }
 
     @Test
     void theCallerCommits() throws SQLException {
         try (Connection connection = begin()) {
-            assertEquals(Applied.FRESH, Once.apply(connection, ONE, Fences.IGNORE));
-            assertEquals(Applied.REPEAT, Once.apply(connection, ONE, Fences.IGNORE));
-            assertEquals(Applied.CONFLICT, Once.apply(connection, event("[]", null), Fences.IGNORE));
+            assertEquals(Applied.FRESH, Once.apply(connection, ONE));
+            assertEquals(Applied.REPEAT, Once.apply(connection, ONE));
+            assertEquals(Applied.CONFLICT, Once.apply(connection, event("[]", null)));
             connection.rollback();
-            assertEquals(Applied.FRESH, Once.apply(connection, ONE, Fences.IGNORE));
+            assertEquals(Applied.FRESH, Once.apply(connection, ONE));
             connection.rollback();
         }
     }
@@ -145,30 +162,34 @@ class OnceTest {
     @Test
     void withoutATransactionNoKeyIsInserted() throws SQLException {
         try (Connection connection = source.getConnection()) {
-            assertThrows(IllegalStateException.class, () -> Once.apply(connection, ONE, Fences.IGNORE));
+            assertThrows(IllegalStateException.class, () -> Once.apply(connection, ONE));
         }
     }
 
     @Test
-    void aLowerFenceIsRefusedWhenAskedFor() throws SQLException {
+    void aLowerFenceIsToldApartAndAnsweredAsProcessed() throws SQLException {
+        process(event("{}", 7L));
         try (Connection connection = begin()) {
-            Once.apply(connection, event("{}", 7L), Fences.IGNORE);
-            assertEquals(Applied.STALE, Once.apply(connection, event("{}", 6L), Fences.REFUSE_LOWER));
-            assertEquals(Applied.REPEAT, Once.apply(connection, event("{}", 7L), Fences.REFUSE_LOWER));
-            assertEquals(Applied.REPEAT, Once.apply(connection, event("{}", 8L), Fences.REFUSE_LOWER));
-            assertEquals(Applied.REPEAT, Once.apply(connection, ONE, Fences.REFUSE_LOWER));
-            assertEquals(Applied.REPEAT, Once.apply(connection, event("{}", 6L), Fences.IGNORE));
-            connection.commit();
+            assertEquals(Applied.STALE, Once.apply(connection, event("{}", 6L)));
+            assertEquals(Applied.REPEAT, Once.apply(connection, event("{}", 7L)));
+            assertEquals(Applied.REPEAT, Once.apply(connection, event("{}", 8L)));
+            assertEquals(Applied.REPEAT, Once.apply(connection, ONE));
+            assertEquals(Applied.CONFLICT, Once.apply(connection, event("[]", 6L)));
+            connection.rollback();
         }
-        Once strict = new Once(source, Duration.ofSeconds(2), Fences.REFUSE_LOWER);
-        assertEquals(409, strict.process(event("{}", 6L), OnceTest::effect).status());
+        Answer answer = process(event("{}", 6L));
+        assertEquals(200, answer.status());
+        assertEquals("seen before; a newer attempt was processed\n", answer.text());
+        assertInstanceOf(LowerFence.class, answer.cause());
+        assertEquals("the key one came with fence 6, and was processed with a higher one", answer.cause().getMessage());
+        assertEquals(List.of("one"), effects());
     }
 
     @Test
     void aKeyThatIsHeldIsBusy() throws SQLException {
-        Once hasty = new Once(source, Duration.ofMillis(200), Fences.IGNORE);
+        Once hasty = new Once(source, Duration.ofMillis(200));
         try (Connection holder = begin()) {
-            Once.apply(holder, ONE, Fences.IGNORE);
+            Once.apply(holder, ONE);
             assertEquals(409, hasty.process(ONE, OnceTest::effect).status());
             assertEquals(409, once.lookup("one").status());
             holder.rollback();
@@ -232,7 +253,7 @@ class OnceTest {
 
     @Test
     void anEffectThatWaitsTooLongIsNotBusy() throws SQLException {
-        Once hasty = new Once(source, Duration.ofMillis(200), Fences.IGNORE);
+        Once hasty = new Once(source, Duration.ofMillis(200));
         try (Connection holder = begin(); Statement statement = holder.createStatement()) {
             statement.execute("lock table effects");
             assertEquals(503, hasty.process(ONE, OnceTest::effect).status());
