@@ -1,15 +1,16 @@
-# The image: a build with everything that it needs, and an image with nothing but the binary and the CAs' certificates.
+# The image: a build with everything that it needs, and an image with nothing but the binary, the libraries that it is linked with and the
+# CAs' certificates. No shell and no package manager is in it: nothing here or in the chart needs one.
 #
 #   docker build --tag oncebox .
 #
-# OpenSSL, librdkafka, zlib and zstd are built into the binary (`ssl-vendored`, `libz-static`): of the base it takes glibc and libgcc
-# only, which must not be older than those that it was built with, so that both stages are of one Debian release.
+# OpenSSL, librdkafka, zlib and zstd are built into the binary (`ssl-vendored`, `libz-static`): it is linked with glibc and libgcc only,
+# which are taken from where it was built, so that they fit. That makes it like Google's distroless cc image for Debian 12, without another
+# image to trust and to follow.
 #
-# Give both images by digest, and SOURCE_DATE_EPOCH, for one that can be built again bit for bit:
+# Give the image by digest, and SOURCE_DATE_EPOCH, for one that can be built again bit for bit:
 #   docker build --build-arg SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" --build-arg REVISION="$(git rev-parse HEAD)" \
 #     --output type=image,rewrite-timestamp=true --tag oncebox .
 ARG BUILD_IMAGE=rust:1.95-bookworm
-ARG BASE_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
 # OpenSSL writes the time of its build into itself.
@@ -23,8 +24,10 @@ ENV ONCEBOX_COMMIT=${REVISION}
 # Caches are no part of any layer. What is in them does not change what is built: Cargo.lock and the compiler do.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/build \
     cargo build --locked --release --package oncebox --bin oncebox && cp /build/release/oncebox /oncebox
+# Starts it in there too, as the user that it will be.
+RUN dev/image-tree.sh /oncebox /image
 
-FROM ${BASE_IMAGE}
+FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="oncebox" \
@@ -32,10 +35,8 @@ LABEL org.opencontainers.image.title="oncebox" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# Instead of apt: what it downloads on a day is not what it downloads on another.
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /oncebox /usr/local/bin/oncebox
-COPY LICENSE /usr/share/doc/oncebox/LICENSE
+COPY --from=build /image /
+ENV PATH=/usr/local/bin
 # By number, so that Kubernetes sees that it is not root. It writes nothing: the file system may be read-only.
 USER 65532:65532
 WORKDIR /

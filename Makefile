@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SERVICES := dev/services.sh
 WITH_SERVICES := $(SERVICES) up && source target/dev/env &&
 
-.PHONY: help up down demo test test-clients upgrade release deny lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm clean
+.PHONY: help up down demo test test-clients upgrade release deny lint kill-seams once-kills outages restarts reloads crowd races replays order bench bench-quick bench-peers bench-isolation chaos mutants helm image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,13 +100,15 @@ mutants: ## seeded bugs, one at a time: the tests must catch each
 	@dev/services.sh up
 	@dev/mutants.sh
 
+image: ## the Dockerfile and compose.yaml without Docker: hadolint, what they name is there, oncebox runs with what compose gives it
+	@dev/image.sh all $(firstword $(wildcard target/release/oncebox target/debug/oncebox))
+
 helm: ## the chart without a cluster: lint, snapshots, Kubernetes' schemas; and oncebox validates what it renders, where it is built
 	@dev/helm.sh all $(firstword $(wildcard target/release/oncebox target/debug/oncebox))
 
 test-clients: ## the receivers' kits: each one's own tests, then the real relay with lost answers, copies and kills delivering to each
 	@dev/toolchain.sh
-	@$(WITH_SERVICES) dev/clients.sh all test
-	@$(WITH_SERVICES) cargo test --features failpoints --test it -- receivers::kits
+	@$(WITH_SERVICES) dev/clients.sh all relay
 
 upgrade: ## the release before and this one side by side under load: nothing lost, nothing repeated; builds the one before, once
 	@dev/toolchain.sh

@@ -3,7 +3,7 @@
 #
 #   dev/helm.sh tool                        builds helm from its source, by its Go package
 #   dev/helm.sh lint                        helm's own checks, and what the chart must refuse
-#   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes
+#   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes, with the flags of NAME-flags, if there are any
 #   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
 #   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together
 #   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
@@ -69,7 +69,14 @@ render() { # values file, more flags
   helm template oncebox "$chart" --namespace relay --kube-version "$kubernetes_version" --values "$values" "$@"
 }
 
-template() { render "$chart/ci/${1:?which? one of: $(names | tr '\n' ' ')}-values.yaml"; }
+# More flags of a set of values, a line each.
+flags() { cat "$chart/ci/$1-flags" 2>/dev/null; }
+
+template() {
+  local name=${1:?which? one of: $(names | tr '\n' ' ')} more
+  mapfile -t more < <(flags "$name")
+  render "$chart/ci/$name-values.yaml" "${more[@]}"
+}
 
 # Without the dashboard and the alerts, which `check` compares with their files.
 snapshot() {
@@ -122,9 +129,11 @@ LIST
 }
 
 lint() {
-  local name flags word said
+  local name more flags word said
   for name in $(names); do
-    helm lint "$chart" --strict --quiet --kube-version "$kubernetes_version" --values "$chart/ci/$name-values.yaml" || fail "lint: $name"
+    mapfile -t more < <(flags "$name")
+    helm lint "$chart" --strict --quiet --kube-version "$kubernetes_version" --values "$chart/ci/$name-values.yaml" "${more[@]}" \
+      || fail "lint: $name"
   done
   while IFS='|' read -r flags word; do
     # The flags hold no spaces but the one between them.
@@ -147,7 +156,9 @@ check() {
 extract() {
   local name=${1:?which?} folder=${2:?where to?}
   template "$name" >"$tools/$name.yaml" || fail "$name cannot be rendered"
-  python dev/helm_rendered.py extract "$tools/$name.yaml" "$folder"
+  python dev/helm_rendered.py extract "$tools/$name.yaml" "$folder" || return $?
+  # What signs has a form of its own.
+  sed -i "s/^\([A-Z_]*SIGNING_SECRET\)=.*/\1=whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA/" "$folder/env"
 }
 
 validate() {

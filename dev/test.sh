@@ -24,7 +24,7 @@ fi
 # The tests ask for these themselves; here what is fetched can be seen. Without them the tests say that they were skipped.
 dev/receivers.sh python
 dev/receivers.sh typescript
-for tool in browser promtool schemathesis; do dev/tools.sh "$tool"; done
+for tool in browser promtool schemathesis hadolint; do dev/tools.sh "$tool"; done
 dev/helm.sh tool
 export PATH="$PWD/target/tools:$PATH"
 run() { echo "== $*"; "$@" 2>&1 | tee -a "$log"; return "${PIPESTATUS[0]}"; }

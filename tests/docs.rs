@@ -1,5 +1,6 @@
 //! What the documents say can be followed: links lead somewhere, files that are named are there, configurations are accepted, commands
-//! and their flags exist, the reference is the one that the schema makes, and the example of a team's repository passes its own checks.
+//! and their flags exist, the reference is the one that the schema makes, and the example of a team's repository passes its own checks. So
+//! does what a release brings along: completions and manual pages for every verb.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -106,10 +107,12 @@ fn anchor(heading: &str) -> String {
     heading.to_lowercase().chars().filter_map(kept).collect()
 }
 
-/// The README and all pages of docs.
+/// The README, all pages of docs, the chart's and those of the receivers' kits.
 fn pages() -> Vec<Page> {
     let mut paths = vec![PathBuf::from("README.md")];
-    collect(Path::new("docs"), &mut paths);
+    for folder in ["docs", "helm", "clients"] {
+        collect(Path::new(folder), &mut paths);
+    }
     assert!(paths.len() > 10, "{paths:?}");
     paths.into_iter().map(Page::read).collect()
 }
@@ -213,6 +216,20 @@ fn has_key(yaml: &str, key: &str) -> bool {
     yaml.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')))
 }
 
+/// What a configuration may have at its outermost level.
+fn keys() -> BTreeSet<String> {
+    let output = Command::new(BINARY).arg("schema").output().expect("oncebox starts");
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the schema is JSON");
+    schema["properties"].as_object().expect("its keys").keys().cloned().collect()
+}
+
+/// Whether a YAML text is a configuration or a part of one, and no values of the chart and no object of Kubernetes.
+fn is_configuration(yaml: &str, keys: &BTreeSet<String>) -> bool {
+    let outermost = yaml.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let found: Vec<&str> = outermost.map(|line| line.split(':').next().unwrap_or_default()).collect();
+    !found.is_empty() && found.iter().all(|key| keys.contains(*key))
+}
+
 /// A certificate that signs itself, and its key.
 fn identity() -> (Vec<u8>, Vec<u8>) {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).expect("a curve");
@@ -280,15 +297,16 @@ fn validated(yaml: &str) -> Output {
 
 #[test]
 fn every_configuration_in_a_page_is_accepted() {
-    let mut checked = 0;
+    let (keys, mut checked) = (keys(), 0);
     for page in pages() {
-        for block in page.blocks.iter().filter(|block| block.language == "yaml" && has_key(&block.text, "workflows")) {
+        let is_checked = |block: &&Block| block.language == "yaml" && is_configuration(&block.text, &keys);
+        for block in page.blocks.iter().filter(is_checked) {
             let output = validated(&block.text);
             assert!(output.status.success(), "{}:{}: {}", page.path.display(), block.line, said(&output));
             checked += 1;
         }
     }
-    assert!(checked >= 3, "{checked} configurations");
+    assert!(checked >= 6, "{checked} configurations");
 }
 
 /// What `--help` says of the verb that a command begins with.
@@ -354,4 +372,37 @@ fn the_example_of_a_team_passes_its_own_checks() {
     let output = Command::new("bash").arg(root().join("examples/team/ci.sh")).arg(BINARY).output();
     let output = output.expect("bash starts");
     assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn completions_and_manual_pages_are_there_for_every_verb() {
+    let asked = |arguments: &[&str]| {
+        let output = Command::new(BINARY).args(arguments).output().expect("oncebox starts");
+        assert!(output.status.success(), "oncebox {arguments:?}: {}", said(&output));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let help = asked(&["--help"]);
+    let (_, listed) = help.split_once("\nCommands:\n").expect("a list of verbs");
+    let names = listed.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let verbs: Vec<&str> = names.filter(|verb| *verb != "help").collect();
+    assert!(verbs.len() >= 15, "{verbs:?}");
+
+    // As each shell's own file names a verb.
+    for (shell, named) in [("bash", "oncebox,VERB)"), ("zsh", "'VERB:"), ("fish", "-a \"VERB\"")] {
+        let completions = asked(&["completions", shell]);
+        for verb in &verbs {
+            assert!(completions.contains(&named.replace("VERB", verb)), "{shell} does not complete {verb}");
+        }
+    }
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = folder.path().join("man");
+    asked(&["man", into.to_str().expect("text")]);
+    for verb in &verbs {
+        let page = fs::read_to_string(into.join(format!("oncebox-{verb}.1")));
+        let page = page.unwrap_or_else(|error| panic!("the manual page of {verb}: {error}"));
+        assert!(page.contains(&format!(".TH oncebox-{verb} ")), "{page}");
+    }
+
+    assert!(asked(&["--version"]).starts_with("oncebox "));
 }

@@ -1,7 +1,9 @@
 //! Standard Webhooks: signs the bytes that are sent, once per secret, and checks what others signed. Pure: the time is an
 //! argument.
 //!
-//! What is signed is `id.timestamp.body`. Neither id nor timestamp holds a dot, so no body can pass for part of them.
+//! What is signed is `id.timestamp.body`. Ids that we make hold no dot, but a key that a caller over HTTP chose may, and a body
+//! does: the same text can be cut into other parts. That does no harm: the time of such a request must stand in the id or the
+//! body, between dots, and whoever can put it there can have a body of theirs signed as an event anyway.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

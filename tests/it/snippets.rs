@@ -12,7 +12,7 @@ use crate::support::process::{Config, free_port, migrated};
 use crate::support::{PATIENCE, TestDatabase, TestReceiver, Topic, eventually, services, skip};
 
 /// What is not run here, and why that is good enough.
-const ELSEWHERE: [(&str, &str, &str); 6] = [
+const ELSEWHERE: [(&str, &str, &str); 5] = [
     ("README.md", "make demo", "this is `make test`; the demo takes minutes and builds in release mode"),
     (
         "docs/operate.md",
@@ -34,7 +34,6 @@ const ELSEWHERE: [(&str, &str, &str); 6] = [
         "kubectl port-forward",
         "needs a cluster; what is run inside the pod is run here against the same files",
     ),
-    ("docs/scaling.md", "helm upgrade", "needs a cluster; dev/helm.sh renders the same values"),
 ];
 
 /// Blocks of a shell that nobody has run yet, with the page that has them.
