@@ -62,6 +62,7 @@ pub struct Process {
     /// By workflow.
     pub(crate) stages: HashMap<Arc<str>, Stages>,
     workflows: watch::Sender<Vec<Arc<Workflow>>>,
+    configured: watch::Sender<Vec<Arc<str>>>,
     roster: watch::Sender<Vec<Arc<Followed>>>,
     /// Stages on their way out; each answers its workflow when another may take its place.
     pub(crate) ending: tokio::task::JoinSet<Arc<str>>,
@@ -96,7 +97,7 @@ impl Process {
             desks: desks.clone(),
             metrics: Arc::clone(metrics),
             coming: Arc::clone(&coming),
-            bell: (!roles.relay).then_some(bell),
+            bell,
             halts: halts.clone(),
         };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -126,9 +127,7 @@ impl Process {
             tracer: None,
         };
         let mut background = tokio::task::JoinSet::new();
-        if !roles.relay {
-            background.spawn(notify::ring_forever(database.clone(), rung));
-        }
+        background.spawn(notify::ring_forever(database.clone(), rung));
         let sending = match &config.tracing {
             Some(collector) => {
                 let (tracer, spans) = Tracer::new();
@@ -152,6 +151,7 @@ impl Process {
             metrics: Arc::clone(metrics),
             stages: HashMap::new(),
             workflows: watch::channel(Vec::new()).0,
+            configured: watch::channel(Vec::new()).0,
             roster: watch::channel(Vec::new()).0,
             ending: tokio::task::JoinSet::new(),
             still_followed: HashMap::new(),
@@ -176,6 +176,11 @@ impl Process {
     /// The workflows that run, as they change.
     pub fn workflows(&self) -> watch::Receiver<Vec<Arc<Workflow>>> {
         self.workflows.subscribe()
+    }
+
+    /// The ids of those that are configured, as they change: not those of which only the rest is delivered.
+    pub fn configured(&self) -> watch::Receiver<Vec<Arc<str>>> {
+        self.configured.subscribe()
     }
 
     /// How many workflows run.
@@ -244,6 +249,8 @@ impl Process {
         let followed: Vec<Arc<Followed>> = followed.cloned().collect();
         self.common.sending.budget.share_among(followed.len());
         self.workflows.send_replace(followed.iter().map(|one| Arc::clone(&one.workflow)).collect());
+        let configured = followed.iter().filter(|one| !one.is_left);
+        self.configured.send_replace(configured.map(|one| Arc::clone(&one.workflow.id)).collect());
         self.roster.send_replace(followed);
     }
 

@@ -54,7 +54,7 @@ pub async fn run(
         desk.open(operators(&process, roles.relay, &metrics, &mut beside)?);
     }
     readiness.checked.store(true, Ordering::Release);
-    info!(process = %process.id(), workflows = process.running(), "running");
+    info!(process = %process.id(), workflows = process.running(), roles = %roles, "running");
     let meanwhile = stopped.clone();
     loop {
         tokio::select! {
@@ -99,11 +99,11 @@ fn operators(
 ) -> anyhow::Result<Api> {
     let connect = || Database::new(&process.config.postgres).map_err(|error| anyhow::anyhow!("{}", chain(&error)));
     let (database, apart) = (connect()?, connect()?);
-    let (workflows, history) = (process.workflows(), Arc::new(History::default()));
+    let (workflows, configured, history) = (process.workflows(), process.configured(), Arc::new(History::default()));
     beside.spawn(Arc::clone(&history).sample_forever(Arc::clone(metrics)));
     beside.spawn(replay_forever(apart, process.id(), workflows.clone()));
-    let submissions = Submissions::start(database.clone());
-    Ok(Api { database, workflows, kafka: process.config.kafka.clone(), sends, history, submissions })
+    let submissions = Submissions::start(database.clone(), Arc::clone(metrics));
+    Ok(Api { database, workflows, configured, kafka: process.config.kafka.clone(), sends, history, submissions })
 }
 
 /// Workflows that Postgres knows, and room for their events.

@@ -1,7 +1,7 @@
 -- What the last delivery owner had claimed and nobody has settled is in doubt: it goes to retry, one attempt counted.
 -- Called by outbox::delivery::take, second statement, so that it sees all that was committed before the lock was had.
 -- $1 cursor, $2 workflow, $3 settled_to, $4 claimed_to, $5 the new epoch: above the one these were sent under, so that
--- the fence never falls for a key. Where the last owner kept order, of a lane only the first can have been sent, and only if
+-- the fence never falls for an event. Where the last owner kept order, of a lane only the first can have been sent, and only if
 -- no other event before it is stored: the others wait for their turn. What an operator replays meanwhile (a higher generation)
 -- says nothing about that, but comes first. Index: primary keys, bounded by the range in every table.
 with kept as materialized (

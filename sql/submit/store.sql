@@ -2,22 +2,22 @@
 -- events: $1 cursors, $2 offsets, $3 keys, $4 types, $5 content types, $6 source times, $7 config versions, $8 bodies, $9 lanes,
 --         $10 when due, in seconds since 1970 (null: now); as take_unique.sql decided: $11 fates (null: no key), $12 to $15 the event that
 --         one waits for
--- $16 cursors once each, $17 where each stands now.
+-- $16 cursors once each, $17 where each stands now; $18 the events' traceparents.
 -- All go to retry at once, each with a life of its own. One that another of the same transaction replaces ends at once. Index: primary keys.
 with events as materialized (
     select e.cursor, e.record_offset, e.key, e.event_type, e.content_type, e.source_at, e.config_version, e.body, e.lane, e.fate,
            e.waits_cursor, e.waits_offset, e.waits_index, e.waits_generation,
-           coalesce(to_timestamp(e.due), clock_timestamp()) as due, c.workflow, oncebox.today() as day
-      from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+           coalesce(to_timestamp(e.due), clock_timestamp()) as due, e.traceparent, c.workflow, oncebox.today() as day
+      from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18)
            as e (cursor, record_offset, key, event_type, content_type, source_at, config_version, body, lane, due, fate,
-                 waits_cursor, waits_offset, waits_index, waits_generation)
+                 waits_cursor, waits_offset, waits_index, waits_generation, traceparent)
       join oncebox.cursor as c on c.id = e.cursor
 ),
 stored as (
     insert into oncebox.outbox
-           (cursor, record_offset, event_index, generation, day, delayed, key, event_type, content_type, source_at, created_at,
-            config_version, lane, body)
-    select e.cursor, e.record_offset, 0, 0, e.day, true, e.key, e.event_type, e.content_type, e.source_at, clock_timestamp(),
+           (cursor, record_offset, event_index, generation, day, delayed, key, event_type, content_type, traceparent, source_at,
+            created_at, config_version, lane, body)
+    select e.cursor, e.record_offset, 0, 0, e.day, true, e.key, e.event_type, e.content_type, e.traceparent, e.source_at, clock_timestamp(),
            e.config_version, e.lane, e.body
       from events as e
 ),

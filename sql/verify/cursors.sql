@@ -1,7 +1,8 @@
 -- The cursors of a workflow and what is on record of their offsets. Called by verify::cursors. $1 workflow.
--- `skipped` are offsets that were left out knowingly, `direct` those that were read without the outbox. Index: cursor_topic, primary keys.
-select c.id, c.cluster, c.topic, c.topic_id, c.partition, c.next_offset,
-       (select l.from_offset from oncebox.ledger as l where l.cursor = c.id order by l.from_offset limit 1) as known_from,
+-- `is_given`: events over HTTP, which no ledger has. `skipped` are offsets that were left out knowingly, `direct` those that were read without the outbox. Index: cursor_topic, primary keys.
+select c.id, c.cluster = '' as is_given, c.topic, c.topic_id, c.partition, c.next_offset,
+       case when c.cluster = '' then (select o.record_offset from oncebox.outbox as o where o.cursor = c.id order by o.record_offset limit 1)
+            else (select l.from_offset from oncebox.ledger as l where l.cursor = c.id order by l.from_offset limit 1) end as known_from,
        coalesce((select range_agg(int8range(g.from_offset, g.to_offset))
                    from oncebox.gap as g where g.cursor = c.id and g.to_offset > g.from_offset), '{}')::text as skipped,
        (c.direct_ranges + case when c.direct

@@ -14,6 +14,9 @@ use crate::operate::{self, Kind};
 /// The code of an answer about a workflow that nobody knows.
 pub const UNKNOWN_WORKFLOW: &str = "unknown_workflow";
 
+/// Codes of what stands in the way now and not for ever.
+const PASSING: [&str; 2] = ["key_active", "verify_running"];
+
 /// Why something was not done.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -60,7 +63,8 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let retryable = self.status == StatusCode::SERVICE_UNAVAILABLE;
+        // What is under way is over some time.
+        let retryable = self.status == StatusCode::SERVICE_UNAVAILABLE || PASSING.contains(&self.code);
         let error = Details { code: self.code.to_owned(), message: self.message, retryable, details: self.details };
         (self.status, Json(Problem { error })).into_response()
     }

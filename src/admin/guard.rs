@@ -117,7 +117,7 @@ impl Guard {
         let mut found = None;
         for token in &tokens {
             if openssl::memcmp::eq(&given, &Sha256::digest(token.secret.expose())) {
-                found = Some((Who(format!("api:{}", token.name)), token.role));
+                found = Some((Who(token.name.clone()), token.role));
             }
         }
         found.ok_or_else(refused)
@@ -212,8 +212,8 @@ mod tests {
             assert_eq!(ask(&both, "GET", "/v1/workflows", &[host, ("authorization", wrong)]), Err(401), "{wrong}");
         }
         let (ann, bob) = (("authorization", "bearer first"), ("authorization", "Bearer second"));
-        assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, ann, json]).as_deref(), Ok("api:ann"));
-        assert_eq!(ask(&both, "GET", "/v1/workflows", &[host, bob]).as_deref(), Ok("api:bob"));
+        assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, ann, json]).as_deref(), Ok("ann"));
+        assert_eq!(ask(&both, "GET", "/v1/workflows", &[host, bob]).as_deref(), Ok("bob"));
         assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, bob, json]), Err(403));
         assert_eq!(ask(&both, "DELETE", "/v1/dead-letters/a", &[host, ann]), Err(415));
         assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, ann, ("content-type", "text/plain")]), Err(415));

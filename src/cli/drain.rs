@@ -21,6 +21,9 @@ pub struct Drain {
     /// Ask for it and do not wait until it is done.
     #[arg(long)]
     no_wait: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     at: At,
 }
@@ -29,6 +32,9 @@ pub struct Drain {
 pub struct Park {
     /// Its id.
     workflow: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     at: At,
 }
@@ -39,27 +45,32 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
         let path = format!("/v1/workflows/{}/drain", segment(id));
         let here = async |operator: &Operator| operator.drain(id, true).await;
         let decided: Decided = access.change(("POST", &path), &serde_json::json!({}), here).await?;
-        match (decided.changed, flags.no_wait) {
-            (false, _) => println!("{id}: nothing is left"),
-            (true, true) => println!("{id}: is being drained by the processes that run"),
+        let told = match (decided.changed, flags.no_wait) {
+            (false, _) => "nothing is left",
+            (true, true) => "is being drained by the processes that run",
             (true, false) => await_drained(&access, id).await?,
+        };
+        if !flags.json {
+            println!("{id}: {told}");
+            return Ok(());
         }
+        let left = if decided.changed { look(&access, id).await?.events.undelivered() } else { 0 };
+        println!("{}", serde_json::json!({"workflow": id, "changed": decided.changed, "left": left}));
         Ok(())
     })
 }
 
-async fn await_drained(access: &Access, id: &str) -> Result<(), Failure> {
+/// Answers how it ended.
+async fn await_drained(access: &Access, id: &str) -> Result<&'static str, Failure> {
     let (mut stuck_since, mut waiting): (Option<Instant>, i64) = (None, 0);
     loop {
         let now = look(access, id).await?;
         let left = now.events.undelivered();
         if left == 0 {
-            println!("{id}: nothing is left");
-            return Ok(());
+            return Ok("nothing is left");
         }
         if !now.draining {
-            println!("{id}: is run by a process again");
-            return Ok(());
+            return Ok("is run by a process again");
         }
         if !now.sends {
             return Err(anyhow::anyhow!(
@@ -82,33 +93,36 @@ async fn await_drained(access: &Access, id: &str) -> Result<(), Failure> {
 pub fn park(flags: &Park) -> Result<(), Failure> {
     let (access, id) = (flags.at.access()?, &flags.workflow);
     block_on(async {
-        match &access {
-            Access::Postgres(operator) => {
-                // Nobody is to deliver what is being parked.
-                if !operator.drain(id, false).await.map_err(failed)?.changed {
-                    println!("{id}: nothing is left");
-                    return Ok(());
+        let (changed, parked) = match &access {
+            // Nobody is to deliver what is being parked.
+            Access::Postgres(operator) => match operator.drain(id, false).await.map_err(failed)?.changed {
+                false => (false, None),
+                true => {
+                    let tell = |parked| output::progress(&format!("{id}: {parked} events parked"));
+                    (true, Some(operator.park(id, tell).await.map_err(failed)?))
                 }
-                let tell = |parked| output::progress(&format!("{id}: {parked} events parked"));
-                let parked = operator.park(id, tell).await.map_err(failed)?;
-                match look(&access, id).await?.events.undelivered() {
-                    0 => println!("{id}: {parked} events are dead letters now (reason parked)"),
-                    left => println!(
-                        "{id}: {parked} events are dead letters now (reason parked); {left} are under way, park again when their \
-                         leases have run out"
-                    ),
-                }
-            }
+            },
             Access::Api(client) => {
                 let path = format!("/v1/workflows/{}/park", segment(id));
                 let decided: Decided = client.call("POST", &path, Some(b"{}".to_vec())).await?;
-                match decided.changed {
-                    true => println!(
-                        "{id}: what is left is being made dead letters (reason parked); `oncebox status` shows how far it is"
-                    ),
-                    false => println!("{id}: nothing is left"),
-                }
+                (decided.changed, None)
             }
+        };
+        let left = if changed { look(&access, id).await?.events.undelivered() } else { 0 };
+        if flags.json {
+            println!("{}", serde_json::json!({"workflow": id, "changed": changed, "parked": parked, "left": left}));
+            return Ok(());
+        }
+        match (changed, parked, left) {
+            (false, ..) => println!("{id}: nothing is left"),
+            (true, Some(parked), 0) => println!("{id}: {parked} events are dead letters now (reason parked)"),
+            (true, Some(parked), left) => println!(
+                "{id}: {parked} events are dead letters now (reason parked); {left} are under way, park again when their leases \
+                 have run out"
+            ),
+            (true, None, _) => println!(
+                "{id}: what is left is being made dead letters (reason parked); `oncebox status` shows how far it is"
+            ),
         }
         Ok(())
     })

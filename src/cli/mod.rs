@@ -174,7 +174,9 @@ fn dispatch(verb: Verb) -> Result<(), Failure> {
         Verb::Status(status) => status::run(&status),
         Verb::Verify(flags) => verify::run(&flags),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "oncebox", &mut std::io::stdout());
+            let mut written = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "oncebox", &mut written);
+            print!("{}", String::from_utf8_lossy(&written));
             Ok(())
         }
         Verb::Man { folder } => {

@@ -19,6 +19,19 @@ pub struct Tests {
     /// A YAML file, or a directory of *.yaml files.
     #[arg(long, short, value_name = "PATH")]
     config: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How one test went.
+#[derive(serde::Serialize)]
+struct Outcome<'a> {
+    workflow: &'a str,
+    name: &'a str,
+    passed: bool,
+    /// What is not as expected, a line each.
+    differences: Vec<String>,
 }
 
 pub fn run(tests: &Tests) -> Result<(), Failure> {
@@ -27,24 +40,31 @@ pub fn run(tests: &Tests) -> Result<(), Failure> {
         Some(id) => vec![workflow(&loaded, id)?],
         None => loaded.config.workflows.iter().collect(),
     };
-    let (mut passed, mut failed) = (0, 0);
+    let (mut outcomes, mut failed) = (Vec::new(), 0);
     for flow in flows {
-        if !flow.tests.is_empty() {
+        if !flow.tests.is_empty() && !tests.json {
             println!("{}", flow.id);
         }
         for test in &flow.tests {
-            let lines = outcome(&loaded, flow, test);
-            if lines.is_empty() {
-                passed += 1;
-                println!("  ok      {}", test.name);
-            } else {
-                failed += 1;
-                println!("  FAILED  {} ({})", test.name, test.place);
-                lines.iter().for_each(|line| println!("          {line}"));
+            let differences = outcome(&loaded, flow, test);
+            let passed = differences.is_empty();
+            failed += usize::from(!passed);
+            match (tests.json, passed) {
+                (true, _) => {}
+                (false, true) => println!("  ok      {}", test.name),
+                (false, false) => {
+                    println!("  FAILED  {} ({})", test.name, test.place);
+                    differences.iter().for_each(|line| println!("          {line}"));
+                }
             }
+            outcomes.push(Outcome { workflow: &flow.id, name: &test.name, passed, differences });
         }
     }
-    println!("{passed} passed, {failed} failed");
+    let passed = outcomes.len() - failed;
+    match tests.json {
+        true => println!("{}", serde_json::json!({"passed": passed, "failed": failed, "tests": outcomes})),
+        false => println!("{passed} passed, {failed} failed"),
+    }
     if failed > 0 { Err(Failure::Said) } else { Ok(()) }
 }
 

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::{Failure, block_on, load};
+use super::access::Access;
+use super::client::Client;
+use super::{Failure, block_on, load, output};
 use crate::config::problem::each_once;
 use crate::config::{Loaded, shape};
 use crate::explain::changes::{self, Change, Planned, Running, Weight};
-use crate::outbox::migrate::{self, Fit};
-use crate::outbox::{Database, cursor, gauges, workflow};
+use crate::operate::{Operator, running};
+use crate::outbox::Database;
 
 #[derive(Debug, clap::Args)]
 pub struct Validate {
@@ -20,10 +22,13 @@ pub struct Validate {
     /// Ask the world too: brokers, topics and whether they may be read, Postgres, names and egress of endpoints.
     #[arg(long)]
     online: bool,
-    /// Compare with the configuration that runs on this database: a postgresql:// URL, or `database` for the configured
-    /// one. What takes back a promise is refused.
+    /// Compare with the configuration that runs: on a database (a postgresql:// URL, or `database` for the configured one), or
+    /// as a running process says (its http:// address). What takes back a promise is refused.
     #[arg(long, value_name = "URL")]
     against: Option<String>,
+    /// The bearer token that the process of --against knows.
+    #[arg(long, value_name = "TOKEN", env = "ONCEBOX_TOKEN", hide_env_values = true)]
+    token: Option<String>,
     /// Accept what takes back a promise.
     #[arg(long, requires = "against")]
     accept: bool,
@@ -41,36 +46,25 @@ pub fn validate(flags: &Validate) -> Result<(), Failure> {
         super::online::check(&loaded.config)?;
     }
     match &flags.against {
-        Some(url) => against(&loaded, url, if flags.accept { Accept::Downgrades } else { Accept::Nothing }),
+        Some(place) => against(&loaded, place, flags),
         None => Ok(()),
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Accept {
-    Nothing,
-    Downgrades,
-}
-
-fn against(loaded: &Loaded, url: &str, accept: Accept) -> Result<(), Failure> {
-    let configured = &loaded.config.postgres;
-    let settings = match url {
-        "database" => configured.clone(),
-        url => configured.at(url).ok_or_else(|| {
-            // The text itself is not shown: it may hold a password.
-            Failure::Usage("--against is neither `database` nor a postgresql:// URL".to_owned())
-        })?,
-    };
-    let running = block_on(async { running(&Database::new(&settings)?).await })?;
+fn against(loaded: &Loaded, place: &str, flags: &Validate) -> Result<(), Failure> {
+    let access = there(loaded, place, flags.token.as_deref())?;
+    let asked = access.get("/v1/configurations", async |operator: &Operator| operator.running().await);
+    let running: Vec<running::Running> = block_on(asked)?;
+    let running: Vec<Running> = running.into_iter().map(Running::from).collect();
     let planned = planned(loaded)?;
     let changes = changes::compare(&running, &planned);
     print(loaded, &running, &changes);
     let downgrades = changes.iter().filter(|change| change.weight == Weight::Downgrade).count();
     let what = if downgrades == 1 { "1 downgrade" } else { &format!("{downgrades} downgrades") };
-    match (downgrades, accept) {
+    match (downgrades, flags.accept) {
         (0, _) => println!("nothing that was promised is taken back"),
-        (_, Accept::Downgrades) => println!("{what}, accepted"),
-        (_, Accept::Nothing) => {
+        (_, true) => println!("{what}, accepted"),
+        (_, false) => {
             println!("{what}: refused; --accept accepts what is marked DOWNGRADE");
             return Err(Failure::Said);
         }
@@ -78,26 +72,33 @@ fn against(loaded: &Loaded, url: &str, accept: Accept) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A database without a schema runs nothing yet.
-async fn running(database: &Database) -> anyhow::Result<Vec<Running>> {
-    match migrate::fit(database).await.context("asking the database that --against names")? {
-        Fit::TooOld { version: 0 } => return Ok(Vec::new()),
-        Fit::Fits => {}
-        Fit::TooOld { .. } | Fit::TooNew { .. } => {
-            anyhow::bail!(
-                "the schema there is of another version than this binary: compare with the binary that runs there"
-            );
-        }
+impl From<running::Running> for Running {
+    fn from(run: running::Running) -> Self {
+        let running::Running { id, document, undelivered, clusters } = run;
+        Self { id, document, undelivered, clusters }
     }
-    let mut running = Vec::new();
-    for (id, document) in workflow::running(database).await.context("reading what runs")? {
-        let undelivered = gauges::read(database, &id).await.context("counting undelivered events")?.waiting;
-        let document =
-            serde_json::from_str(&document).with_context(|| format!("the stored configuration of `{id}`"))?;
-        let clusters = cursor::clusters(database, &id).await.context("reading cursors")?;
-        running.push(Running { id, document, undelivered, clusters });
+}
+
+/// Whom to ask what runs.
+fn there(loaded: &Loaded, place: &str, token: Option<&str>) -> Result<Access, Failure> {
+    if place.starts_with("http://") || place.starts_with("https://") {
+        return Client::new(place, token).map(Access::Api);
     }
-    Ok(running)
+    let configured = &loaded.config.postgres;
+    let settings = match place {
+        "database" => configured.clone(),
+        url => configured.at(url).ok_or_else(|| {
+            // The text itself is not shown: it may hold a password.
+            let allowed = "`database`, a postgresql:// URL, or the http:// address of a running process";
+            Failure::Usage(format!("--against is none of these: {allowed}"))
+        })?,
+    };
+    Ok(Access::Postgres(Box::new(Operator {
+        database: Database::new(&settings)?,
+        kafka: loaded.config.kafka.clone(),
+        workflows: Vec::new(),
+        who: output::who(),
+    })))
 }
 
 fn planned(loaded: &Loaded) -> anyhow::Result<Vec<Planned>> {

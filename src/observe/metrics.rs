@@ -75,7 +75,7 @@ pub struct Metrics {
     /// Age of the oldest open snapshot on the server.
     pub oldest_snapshot: GaugeVec,
     /// Days for which partitions exist already.
-    pub partitions_ahead_days: Gauge,
+    pub partitions_ahead_days: GaugeVec,
 }
 
 /// The metrics of one workflow, looked up once.
@@ -186,8 +186,11 @@ impl Metrics {
                 "Age of the oldest open snapshot on the server.",
                 &[],
             ),
-            partitions_ahead_days: make
-                .gauge("oncebox_partitions_ahead_days", "Days for which partitions exist already."),
+            partitions_ahead_days: make.float_gauges(
+                "oncebox_partitions_ahead_days",
+                "Days for which partitions exist already.",
+                &[],
+            ),
             registry,
         }
     }

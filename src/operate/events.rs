@@ -1,4 +1,8 @@
-//! One event: what became of it, and an operator's word on one in doubt. `listing` finds them.
+//! One event: what became of it, what is sent of it (`request`), and an operator's word on one in doubt. `listing` finds them.
+
+mod request;
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +17,8 @@ use crate::event::{CursorId, Place};
 use crate::outbox::cancel::{self, Cancelled};
 use crate::outbox::sql::{int4, int8};
 use crate::outbox::{Purpose, notify, resolve};
+
+pub use request::Request;
 
 /// All of them, in the order of an event's life.
 pub const STATES: [&str; 8] =
@@ -75,6 +81,8 @@ pub struct Shown {
     pub cancel_requested: bool,
     /// Requests that did not deliver; the one that did is not kept.
     pub attempts: Vec<Attempt>,
+    /// The request that is made of it, but for its body. Null where its workflow is not configured, and when its body is past its retention.
+    pub request: Option<Request>,
     pub body_bytes: Option<usize>,
     /// base64; only when asked for.
     pub body: Option<String>,
@@ -131,7 +139,7 @@ impl Operator {
         for attempt in &mut attempts {
             attempt.answer = attempt.answer.take().filter(|_| is_shown).map(|text| text.replace('\n', ""));
         }
-        Ok(Shown {
+        let mut shown = Shown {
             id: place.to_string(),
             workflow: row.get("workflow"),
             state,
@@ -153,9 +161,12 @@ impl Operator {
             dead_letter: letter.or_else(|| is_letter.then(|| "there".to_owned())),
             cancel_requested: row.get("cancel_requested"),
             attempts,
+            request: None,
             body_bytes: body.map(<[u8]>::len),
             body: body.filter(|_| is_shown).map(|body| STANDARD.encode(body)),
-        })
+        };
+        shown.request = self.configured(&shown.workflow).and_then(|flow| Request::of(flow, &shown));
+        Ok(shown)
     }
 
     /// Has an event never sent again: at once when it waits, as a request when it is claimed. Answers whether it is over.
@@ -176,8 +187,8 @@ impl Operator {
         Ok(outcome == Cancelled::Now)
     }
 
-    /// Says what became of an event that is held because its outcome is unknown. Once, and only while it is held.
-    pub async fn resolve(&self, place: Place, word: Word) -> Result<(), Error> {
+    /// Says what became of an event that is held because its outcome is unknown. Once, and only while it is held. Answers whose it is.
+    pub async fn resolve(&self, place: Place, word: Word) -> Result<Arc<str>, Error> {
         let not_held = || Error::conflict("not_held", format!("{place} is not held: nothing asks for a word on it"));
         let held = resolve::held(&self.database, place).await?.ok_or_else(not_held)?;
         let taken = match word {
@@ -196,6 +207,6 @@ impl Operator {
         let (database, workflow) = (&self.database, &*held.workflow);
         crate::outbox::workflow::audit(database, &self.who, "event resolved", Some(workflow), &detail).await?;
         let _ = notify::tell(database, workflow).await;
-        Ok(())
+        Ok(workflow.into())
     }
 }

@@ -7,7 +7,7 @@ use super::{Error, Operator, Page};
 use crate::dead_letter::job::{self, Order, Replay, Word};
 use crate::dead_letter::{self, DeadLetter, Filter, Summary, Wish};
 use crate::event::{Place, Reason};
-use crate::outbox::notify;
+use crate::outbox::{left, notify};
 
 /// Slower than this, the lease of a replay would run out between two letters.
 const SLOWEST: f64 = 0.1;
@@ -20,7 +20,7 @@ impl Operator {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<Summary>, Error> {
-        check(filter)?;
+        self.check(filter).await?;
         let after = after.map(mark).transpose()?;
         let asked = i64::try_from(limit).unwrap_or(i64::MAX);
         let items = dead_letter::list(&self.database, filter, after, asked).await?;
@@ -53,18 +53,23 @@ impl Operator {
 
     /// How many a replay would have.
     pub async fn count_dead_letters(&self, filter: &Filter) -> Result<i64, Error> {
-        check(filter)?;
+        self.check(filter).await?;
         Ok(job::count(&self.database, filter).await?)
     }
 
     /// Has many delivered again, by the processes that run.
     pub async fn replay_many(&self, order: &Order) -> Result<Replay, Error> {
-        check(&order.filter)?;
+        self.check(&order.filter).await?;
         if let Some(rate) = order.per_second.filter(|rate| !(SLOWEST..=FASTEST).contains(rate)) {
             return Err(Error::Invalid(format!("a rate of {rate} a second; allowed: {SLOWEST} to {FASTEST}")));
         }
-        if let Some(workflow) = &order.filter.workflow {
-            self.known(workflow).await?;
+        if let Some(id) = &order.filter.workflow
+            && self.configured(id).is_none()
+            && !left::is_run(&self.database, id).await?
+        {
+            let message =
+                format!("no process runs `{id}`, so that nobody would deliver them: configure it again first");
+            return Err(Error::conflict("workflow_removed", message));
         }
         job::create(&self.database, order, &self.who).await?;
         self.replay_job(order.id).await
@@ -96,15 +101,19 @@ impl Operator {
         }
         Err(Error::conflict("replay_over", format!("the replay {id} is {}", now.state)))
     }
-}
 
-fn check(filter: &Filter) -> Result<(), Error> {
-    let known = |reason: &String| Reason::ALL.iter().any(|one| one.as_str() == reason);
-    if let Some(reason) = filter.reason.as_ref().filter(|reason| !known(reason)) {
-        let all: Vec<&str> = Reason::ALL.iter().map(|one| one.as_str()).collect();
-        return Err(Error::Invalid(format!("`{reason}` is not a reason; there are: {}", all.join(", "))));
+    /// Whether a filter names only what there is: an empty list would say that there is nothing.
+    async fn check(&self, filter: &Filter) -> Result<(), Error> {
+        let known = |reason: &String| Reason::ALL.iter().any(|one| one.as_str() == reason);
+        if let Some(reason) = filter.reason.as_ref().filter(|reason| !known(reason)) {
+            let all: Vec<&str> = Reason::ALL.iter().map(|one| one.as_str()).collect();
+            return Err(Error::Invalid(format!("`{reason}` is not a reason; there are: {}", all.join(", "))));
+        }
+        match &filter.workflow {
+            Some(workflow) => self.known(workflow).await,
+            None => Ok(()),
+        }
     }
-    Ok(())
 }
 
 fn mark(written: &str) -> Result<dead_letter::Mark, Error> {

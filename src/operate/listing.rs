@@ -1,6 +1,7 @@
 //! Which events there are: by workflow and state, by record, by key.
 //!
-//! Lists go by place, from cursor to cursor; what a page costs is bounded, so that one may be empty though others follow.
+//! Lists go by place, from cursor to cursor; what a page costs is bounded, so that one may be empty though others follow. Where few wait in
+//! a state, they are found by that, however many others there are.
 
 use std::str::FromStr;
 
@@ -12,18 +13,26 @@ use crate::outbox::{Purpose, claim};
 
 /// Rows that one page looks at.
 const LOOKED_AT: i64 = 2_000;
+/// As many with a row of their own and in one state are put in order: sql/operate/waiting_events.sql.
+const FEW: i64 = 10_000;
+/// What holds those that wait for somebody's word.
+const IN_DOUBT: &str = "in_doubt";
 /// States of events that have a row of their own.
 const OWN_ROW: [&str; 3] = ["scheduled", "retryable", "pending"];
 
-/// Where a list of events goes on. Those with a row of their own come first, where both are asked for.
+/// Where a list of events goes on. Those with a row of their own come first, where both are asked for, and of those the ones that wait for
+/// somebody's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     table: Table,
     place: Place,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is gone through, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Table {
+    /// Of those with a row of their own, the ones in doubt that are held.
+    Held,
     Retry,
     Stored,
 }
@@ -36,6 +45,7 @@ impl Mark {
 
     fn write(self) -> String {
         let (letter, Place { cursor: CursorId(cursor), offset, index, generation }) = match self.table {
+            Table::Held => ('h', self.place),
             Table::Retry => ('r', self.place),
             Table::Stored => ('s', self.place),
         };
@@ -50,6 +60,7 @@ impl FromStr for Mark {
         let parse = || {
             let mut parts = written.split('.');
             let table = match parts.next()? {
+                "h" => Table::Held,
                 "r" => Table::Retry,
                 "s" => Table::Stored,
                 _ => return None,
@@ -63,7 +74,7 @@ impl FromStr for Mark {
     }
 }
 
-/// One stretch of one cursor.
+/// One stretch of a list.
 struct Stretch {
     found: Vec<(Place, Summary)>,
     /// The last row that was looked at.
@@ -86,6 +97,7 @@ impl Operator {
         }
         let after: Option<Mark> = after.map(str::parse).transpose()?;
         let tables: &[Table] = match state {
+            Some("pending") => &[Table::Held, Table::Retry],
             Some(state) if OWN_ROW.contains(&state) => &[Table::Retry],
             Some("available" | "active") => &[Table::Retry, Table::Stored],
             Some(_) | None => &[Table::Stored],
@@ -94,13 +106,26 @@ impl Operator {
         let rows = self.database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
         let (mut items, mut budget) = (Vec::new(), LOOKED_AT);
         for table in tables {
-            if after.is_some_and(|mark| mark.table == Table::Stored && *table == Table::Retry) {
+            if after.is_some_and(|mark| mark.table > *table) {
+                continue;
+            }
+            let after = after.filter(|mark| mark.table == *table);
+            let begin = after.unwrap_or(Mark::start(*table, CursorId(i64::MIN)));
+            if let Some(state) = state
+                && let Some(found) = self.few(workflow, state, begin, limit - items.len()).await?
+            {
+                for (place, summary) in found {
+                    items.push(summary);
+                    if items.len() == limit {
+                        return Ok(Page { items, next: Some(Mark { table: *table, place }.write()) });
+                    }
+                }
                 continue;
             }
             for row in &rows {
                 let (cursor, settled_to): (i64, i64) = (row.get("cursor"), row.get("settled_to"));
                 let mut mark = Mark::start(*table, CursorId(cursor));
-                match after.filter(|after| after.table == *table) {
+                match after {
                     Some(after) if after.place.cursor.0 > cursor => continue,
                     Some(after) if after.place.cursor.0 == cursor => mark = after,
                     Some(_) | None => {}
@@ -119,8 +144,13 @@ impl Operator {
                     // A look that finds nothing is not for free either.
                     budget -= looked_at.max(1);
                     for (place, summary) in found {
-                        // One with a row of its own was in the first list.
-                        if tables.len() == 2 && *table == Table::Stored && summary.due.is_some() {
+                        let is_held = summary.held.as_deref() == Some(IN_DOUBT);
+                        let is_of_another_list = match table {
+                            Table::Held => !is_held,
+                            Table::Retry => is_held,
+                            Table::Stored => tables.len() == 2 && summary.due.is_some(),
+                        };
+                        if is_of_another_list {
                             continue;
                         }
                         items.push(summary);
@@ -139,6 +169,42 @@ impl Operator {
         Ok(Page { items, next: None })
     }
 
+    /// The next ones in a state that have a row of their own, of all cursors; nothing when too many are in it to be put in order.
+    async fn few(
+        &self,
+        workflow: &str,
+        state: &str,
+        mark: Mark,
+        most: usize,
+    ) -> Result<Option<Vec<(Place, Summary)>>, Error> {
+        let Place { cursor: CursorId(cursor), offset, index, generation } = mark.place;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = match mark.table {
+            Table::Held => {
+                let parameters =
+                    [text(&workflow), int8(&cursor), int8(&offset), int4(&index), int4(&generation), int8(&most)];
+                let file = include_str!("../../sql/operate/held_events.sql");
+                self.database.query(Purpose::Admin, file, &parameters).await?
+            }
+            Table::Retry => {
+                let parameters = [
+                    text(&workflow),
+                    text(&state),
+                    int8(&cursor),
+                    int8(&offset),
+                    int4(&index),
+                    int4(&generation),
+                    int8(&most),
+                ];
+                let file = include_str!("../../sql/operate/waiting_events.sql");
+                self.database.query(Purpose::Admin, file, &parameters).await?
+            }
+            Table::Stored => return Ok(None),
+        };
+        let Stretch { found, looked_at, .. } = stretch(&rows);
+        Ok((looked_at <= FEW).then_some(found))
+    }
+
     /// Looks at the next rows of one cursor.
     async fn walk(&self, mark: Mark, state: Option<&str>, most: i64) -> Result<Stretch, Error> {
         let Place { cursor: CursorId(cursor), offset, index, generation } = mark.place;
@@ -149,22 +215,12 @@ impl Operator {
                 let file = include_str!("../../sql/operate/stored_events.sql");
                 self.database.query(Purpose::Admin, file, &parameters).await?
             }
-            Table::Retry => {
+            Table::Held | Table::Retry => {
                 let file = include_str!("../../sql/operate/retry_events.sql");
                 self.database.query(Purpose::Admin, file, &parameters).await?
             }
         };
-        let mut stretch = Stretch { found: Vec::new(), edge: None, looked_at: 0 };
-        for row in &rows {
-            match row.get("is_edge") {
-                true => {
-                    (stretch.edge, stretch.looked_at) =
-                        (Some(claim::place(row)), i64::from(row.get::<_, i32>("sends")));
-                }
-                false => stretch.found.push((claim::place(row), summary(row))),
-            }
-        }
-        Ok(stretch)
+        Ok(stretch(&rows))
     }
 
     /// The events of one record, given as topic/partition/offset.
@@ -192,6 +248,19 @@ impl Operator {
     }
 }
 
+fn stretch(rows: &[tokio_postgres::Row]) -> Stretch {
+    let mut stretch = Stretch { found: Vec::new(), edge: None, looked_at: 0 };
+    for row in rows {
+        match row.get("is_edge") {
+            true => {
+                (stretch.edge, stretch.looked_at) = (Some(claim::place(row)), i64::from(row.get::<_, i32>("sends")));
+            }
+            false => stretch.found.push((claim::place(row), summary(row))),
+        }
+    }
+    stretch
+}
+
 fn summary(row: &tokio_postgres::Row) -> Summary {
     let place = claim::place(row);
     let (topic, partition): (String, i32) = (row.get("topic"), row.get("partition"));
@@ -217,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_mark_reads_back_as_it_was_written_and_nothing_else_does() {
-        for table in [Table::Retry, Table::Stored] {
+        for table in [Table::Held, Table::Retry, Table::Stored] {
             let mark =
                 Mark { table, place: Place { cursor: CursorId(i64::MAX), offset: -1, index: 7, generation: 1000 } };
             assert_eq!(mark.write().parse::<Mark>().ok(), Some(mark));

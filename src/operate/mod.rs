@@ -3,12 +3,14 @@
 //! The HTTP API and the command line both come here, so that both say and do the same, word for word.
 //!
 //! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays),
-//! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give).
+//! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give), `running` (what a
+//! new configuration is compared with).
 
 pub mod events;
 pub mod letters;
 mod listing;
 pub mod offsets;
+pub mod running;
 pub mod submit;
 pub mod workflows;
 

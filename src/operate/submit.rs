@@ -18,7 +18,7 @@ use crate::event::{Fingerprint, Place};
 use crate::outbox::submit::{Submission, Submissions, Submitted};
 use crate::transform::canonical::Canonical;
 use crate::transform::unique::{Dimensions, Meta, fingerprint};
-use crate::transform::{decode, enveloped};
+use crate::transform::{decode, enveloped, is_traceparent};
 
 /// Keys that callers give are printed in headers and logs.
 const LONGEST_KEY: usize = 200;
@@ -67,11 +67,19 @@ pub struct Accepted {
     pub deduplicated: bool,
 }
 
+/// What a caller sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    pub request: &'a [u8],
+    /// Of the caller's own trace; one that is none is left out.
+    pub traceparent: Option<&'a str>,
+}
+
 impl Operator {
     /// Stores an event and answers once it is durable.
-    pub async fn submit(&self, way: &Submissions, id: &str, request: &[u8]) -> Result<Accepted, Error> {
+    pub async fn submit(&self, way: &Submissions, id: &str, given: &Given<'_>) -> Result<Accepted, Error> {
         let flow = self.configured(id).ok_or_else(|| self.no_workflow(id))?;
-        let submission = prepared(flow, request)?;
+        let submission = prepared(flow, given, &self.who)?;
         let (place, deduplicated) = match way.submit(submission).await.map_err(Error::Submit)? {
             Submitted::Stored(place) => (place, false),
             Submitted::Deduplicated(place) => (place, true),
@@ -104,7 +112,8 @@ impl Operator {
     }
 }
 
-fn prepared(flow: &Workflow, request: &[u8]) -> Result<Submission, Error> {
+fn prepared(flow: &Workflow, given: &Given<'_>, who: &str) -> Result<Submission, Error> {
+    let request = given.request;
     if decode::deeper_than(request, decode::DEEPEST) {
         return Err(Error::Invalid(format!("nested deeper than {} levels", decode::DEEPEST)));
     }
@@ -124,22 +133,29 @@ fn prepared(flow: &Workflow, request: &[u8]) -> Result<Submission, Error> {
         Some(key) => checked_key(key)?.to_owned(),
         None => format!("{}-{}", flow.id, URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>())),
     };
-    let due = event.scheduled_at.as_deref().map(|text| {
+    let scheduled = event.scheduled_at.as_deref().map(|text| {
         text.parse::<Timestamp>().map_err(|_| Error::Invalid(format!("scheduled_at `{text}` is not an RFC 3339 time")))
     });
+    let now = Timestamp::now();
+    // As for records: no sooner than `delay` after it came.
+    let delayed = Some(flow.delivery.delay).filter(|delay| !delay.is_zero());
+    let delayed = delayed.map(|delay| now.checked_add(delay).unwrap_or(Timestamp::MAX));
+    let due = [scheduled.transpose()?, delayed].into_iter().flatten().max();
     let meta = event.meta.map_or("{}", RawValue::get);
     if !meta.starts_with('{') {
         return Err(Error::Invalid("meta is not an object".to_owned()));
     }
-    let now = Timestamp::now().as_millisecond();
+    let now = now.as_millisecond();
     let (content_type, body) = enveloped(&flow.delivery, &key, &event_type, now, event.data.get());
     Ok(Submission {
+        who: who.into(),
         workflow: flow.id.clone(),
         version: flow.version,
         content_type: content_type.as_str(),
         body,
+        traceparent: given.traceparent.filter(|text| is_traceparent(text)).map(str::to_owned),
         source_at: now,
-        due: due.transpose()?,
+        due,
         lane: None,
         own: event.key.as_ref().map(|key| (Sha256::digest(format!("http key {key}")).into(), digest(request))),
         unique: unique(flow, &event, &event_type, meta)?,

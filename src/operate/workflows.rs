@@ -1,4 +1,9 @@
 //! Workflows as operators see them, and what is decided about them.
+//!
+//! Files: this one, `limits` (what they may do at most), `errors` (what went wrong last).
+
+mod errors;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,6 +17,9 @@ use super::{Error, Operator};
 use crate::event::WorkflowState;
 use crate::outbox::sql::text;
 use crate::outbox::{Database, Purpose, left, notify, workflow as store};
+
+pub use errors::LastError;
+pub use limits::Limits;
 
 /// What is held for longer is left for another time.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
@@ -55,6 +63,10 @@ pub struct Workflow {
     pub blocked_keys: i64,
     /// Records that are not read yet. Null where Postgres alone was asked.
     pub kafka_lag_records: Option<i64>,
+    /// What it may do at most. Null where it is not configured.
+    pub limits: Option<Limits>,
+    /// The last requests that did not deliver, newest first, of events that wait, are held or are dead. Null in the list of all.
+    pub last_errors: Option<Vec<LastError>>,
     /// What the process that answers knows of its own work. Null where it does not send, or Postgres alone was asked.
     pub live: Option<Live>,
 }
@@ -179,6 +191,8 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         dead_letters: row.get("letters"),
         blocked_keys: row.get("blocked"),
         kafka_lag_records: None,
+        limits: None,
+        last_errors: None,
         live: None,
     }
 }
@@ -193,14 +207,21 @@ pub struct Decided {
 
 impl Operator {
     pub async fn workflow(&self, id: &str) -> Result<Workflow, Error> {
-        let configured: Vec<&str> = self.workflows.iter().map(|workflow| &*workflow.id).collect();
-        let found = read(&self.database, Some(id), &configured).await?;
-        found.into_iter().next().ok_or_else(|| self.no_workflow(id))
+        let found = self.read_workflows(Some(id)).await?.into_iter().next().ok_or_else(|| self.no_workflow(id))?;
+        Ok(Workflow { last_errors: Some(errors::newest(&self.database, id).await?), ..found })
     }
 
     pub async fn all_workflows(&self) -> Result<Vec<Workflow>, Error> {
+        self.read_workflows(None).await
+    }
+
+    async fn read_workflows(&self, only: Option<&str>) -> Result<Vec<Workflow>, Error> {
         let configured: Vec<&str> = self.workflows.iter().map(|workflow| &*workflow.id).collect();
-        read(&self.database, None, &configured).await
+        let mut found = read(&self.database, only, &configured).await?;
+        for one in &mut found {
+            one.limits = self.configured(&one.id).map(|flow| Limits::of(&flow.delivery));
+        }
+        Ok(found)
     }
 
     /// Nothing is sent until it is resumed. What comes in is kept, and the clocks of `giveUpAfter` stop.

@@ -16,7 +16,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// What the `oncebox-fence` header says: it never falls for a key.
+    /// What the `oncebox-fence` header says: it never falls for an event.
     pub fn fence(self) -> i64 {
         match self {
             Self::Range { epoch } | Self::Direct { epoch } => epoch,

@@ -24,6 +24,7 @@ pub async fn maintain_forever(
     loop {
         let current = workflows.borrow().clone();
         if let Err(error) = maintain(&database, &current, &metrics).await {
+            let _ = metrics.partitions_ahead_days.remove_label_values::<&str>(&[]);
             warn!(error = %chain(&error), "maintaining partitions failed; trying again later");
         }
         tokio::time::sleep(MAINTAIN_EVERY).await;
@@ -32,7 +33,7 @@ pub async fn maintain_forever(
 
 pub async fn maintain(database: &Database, workflows: &[Arc<Workflow>], metrics: &Metrics) -> Result<(), Error> {
     make(database).await?;
-    metrics.partitions_ahead_days.set(f64::from(ahead(database).await?));
+    metrics.partitions_ahead_days.with_label_values::<&str>(&[]).set(f64::from(ahead(database).await?));
     drop_old(database, workflows).await?;
     for workflow in workflows {
         if let Some(keep) = workflow.dead_letter_retention {

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Database, Error, notify};
 use crate::config::UniquePolicy;
 use crate::event::{Fingerprint, Lane, Place};
+use crate::observe::Metrics;
 use store::store;
 
 /// Where events over HTTP come from, in the place of a topic. No cluster has an empty name.
@@ -25,12 +26,15 @@ const MOST_BYTES: usize = 8 << 20;
 /// An event as a caller gave it, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct Submission {
+    /// Whose name the audit shows.
+    pub who: Arc<str>,
     pub workflow: Arc<str>,
     pub version: i64,
     pub key: String,
     pub event_type: String,
     pub content_type: &'static str,
     pub body: Vec<u8>,
+    pub traceparent: Option<String>,
     pub source_at: i64,
     pub due: Option<Timestamp>,
     pub lane: Option<Lane>,
@@ -65,9 +69,9 @@ pub struct Submissions(mpsc::Sender<(Submission, Answer)>);
 
 impl Submissions {
     /// Starts the writer; it ends when every way to it is gone.
-    pub fn start(database: Database) -> Self {
+    pub fn start(database: Database, metrics: Arc<Metrics>) -> Self {
         let (sender, queue) = mpsc::channel(MOST_AT_ONCE);
-        tokio::spawn(write(database, queue));
+        tokio::spawn(write(database, metrics, queue));
         Self(sender)
     }
 
@@ -80,7 +84,7 @@ impl Submissions {
     }
 }
 
-async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer)>) {
+async fn write(database: Database, metrics: Arc<Metrics>, mut queue: mpsc::Receiver<(Submission, Answer)>) {
     let mut known = HashMap::new();
     let mut left = Asked::new();
     loop {
@@ -93,7 +97,8 @@ async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer
         match store(&database, &submissions, &mut known).await {
             Ok(stored) => {
                 tell(&database, &submissions);
-                for (answer, stored) in answers.into_iter().zip(stored) {
+                for ((answer, stored), submission) in answers.into_iter().zip(stored).zip(&submissions) {
+                    count(&metrics, &submission.workflow, &stored);
                     // A caller that did not wait asks again, with the same key.
                     let _ = answer.send(Ok(stored));
                 }
@@ -105,6 +110,7 @@ async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer
                     let stored = store(&database, std::slice::from_ref(&submission), &mut known).await;
                     tell(&database, std::slice::from_ref(&submission));
                     let one = stored.map(|mut stored| stored.swap_remove(0));
+                    let _ = one.as_ref().map(|stored| count(&metrics, &submission.workflow, stored));
                     let _ = answer.send(one.map_err(Arc::new));
                 }
             }
@@ -113,6 +119,14 @@ async fn write(database: Database, mut queue: mpsc::Receiver<(Submission, Answer
                 answers.into_iter().for_each(|answer| drop(answer.send(Err(Arc::clone(&error)))));
             }
         }
+    }
+}
+
+fn count(metrics: &Metrics, workflow: &Arc<str>, stored: &Submitted) {
+    match stored {
+        Submitted::Stored(_) => metrics.of(workflow).ingested.inc(),
+        Submitted::Deduplicated(_) => metrics.of(workflow).duplicates_suppressed.inc(),
+        Submitted::Duplicate { .. } | Submitted::KeyReused(_) => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! Two queues, so that a burst of failures cannot hold up deliveries. Each takes what queued while its last commit ran.
 //! Nothing is given up: with Postgres away outcomes wait here, bounded by what may be in flight.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ impl Desk {
                 until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
                     .await;
             crate::failpoint!("settle.after");
-            self.note_late(&completions, &settled).await;
+            let too_late = self.note_late(&completions, &settled).await;
             for item in batch.drain(..) {
                 let place = item.completion.event.place;
                 let metrics = self.metrics.of(&item.workflow);
@@ -133,6 +133,7 @@ impl Desk {
                         metrics.delivered.inc();
                         metrics.late_acks.inc();
                     }
+                    Some(Settled::AlreadyDone) if too_late.contains(&place) => metrics.late_acks.inc(),
                     Some(Settled::AlreadyDone) | None => {}
                 }
                 metrics.settle_stage.observe(item.answered_at.elapsed().as_secs_f64());
@@ -149,21 +150,23 @@ impl Desk {
         }
     }
 
-    /// An answer that came after its event was given up changes nothing, but whoever thinks of a replay should know. One that
-    /// came after its event was taken over leaves nothing for anybody to decide.
-    async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) {
+    /// An answer that came after its event was given up or cancelled changes nothing, but whoever thinks of a replay should know. One
+    /// that came after its event was taken over leaves nothing for anybody to decide. Answers which came too late to change anything.
+    async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) -> HashSet<Place> {
         let of = |kinds: &[Settled]| -> Vec<EventRef> {
             let is_one = |c: &&Completion| settled.get(&c.event.place).is_some_and(|settled| kinds.contains(settled));
             completions.iter().filter(is_one).map(|c| c.event.clone()).collect()
         };
         let ended_before = of(&[Settled::AlreadyDone]);
-        if !ended_before.is_empty() {
-            until_done("noting late answers", || settle::note_late(&self.database, &ended_before)).await;
-        }
+        let too_late = match ended_before.is_empty() {
+            true => HashSet::new(),
+            false => until_done("noting late answers", || settle::note_late(&self.database, &ended_before)).await,
+        };
         let late = of(&[Settled::Late, Settled::AlreadyDone]);
         if !late.is_empty() && !crate::mutant!("late-answers-leave-held-events") {
             until_done("clearing what late answers ended", || settle::clear_done(&self.database, &late)).await;
         }
+        too_late
     }
 
     async fn except(self, mut queue: UnboundedReceiver<Undelivered>) {

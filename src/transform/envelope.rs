@@ -121,9 +121,14 @@ pub fn rfc3339(millis: i64) -> Option<String> {
 pub fn traceparent(record: &Record) -> Option<String> {
     let (_, value) = record.headers.iter().find(|(name, _)| name == b"traceparent")?;
     let text = std::str::from_utf8(value.as_deref()?).ok()?;
+    is_traceparent(text).then(|| text.to_owned())
+}
+
+/// Whether a text has the shape of a trace context.
+pub fn is_traceparent(text: &str) -> bool {
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
     let hex = text.bytes().all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    (lengths == [2, 32, 16, 2] && hex).then(|| text.to_owned())
+    lengths == [2, 32, 16, 2] && hex
 }
 
 #[cfg(test)]

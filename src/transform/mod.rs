@@ -27,6 +27,7 @@ use crate::config::{Delivery, Encoding, EventType, Format, Tombstones, Workflow}
 use crate::event::{ContentType, Draft, Lane, Record};
 use debezium::Change;
 use decode::{Decoded, Output};
+pub use envelope::is_traceparent;
 use jq::Program;
 pub use rejection::Rejection;
 

@@ -16,7 +16,9 @@ pub struct Cursor {
     pub topic_id: String,
     pub partition: i32,
     pub next_offset: i64,
-    /// The first offset that the ledger has.
+    /// Of events that came over HTTP: there is no record to be passed over, and no ledger.
+    is_given: bool,
+    /// The first offset that is on record.
     first_known: Option<i64>,
     /// Left out knowingly.
     pub skipped: Offsets,
@@ -27,7 +29,7 @@ pub struct Cursor {
 impl Cursor {
     /// What the ledger should have: what lies before is past its retention.
     pub fn kept(&self) -> Offsets {
-        let from = self.first_known.unwrap_or(self.next_offset);
+        let from = self.first_known.filter(|_| !self.is_given).unwrap_or(self.next_offset);
         Offsets::from(from..self.next_offset)
     }
 
@@ -47,6 +49,7 @@ pub async fn cursors(database: &Database, workflow: &str) -> Result<Vec<Cursor>,
         topic_id: row.get("topic_id"),
         partition: row.get("partition"),
         next_offset: row.get("next_offset"),
+        is_given: row.get("is_given"),
         first_known: row.get("known_from"),
         skipped: Offsets::read(row.get("skipped")),
         direct: Offsets::read(row.get("direct")),
@@ -64,14 +67,18 @@ pub struct Found {
     pub gaps: Vec<Gap>,
 }
 
-/// Goes through all that the ledger has of a cursor.
+/// Goes through all that is on record of a cursor.
 pub async fn look(database: &Database, cursor: &Cursor, mut tell: impl FnMut(i64)) -> Result<Found, Error> {
     let (mut counts, mut gaps) = (Counts::default(), Vec::new());
     let (mut reached, mut nothing) = (Vec::new(), Vec::new());
     let (mut offset, mut generation) = (-1i64, -1i32);
     loop {
         let parameters = [int8(&cursor.id.0), int8(&offset), int4(&generation), int8(&AT_ONCE)];
-        let rows = database.query(Purpose::Admin, include_str!("../../sql/verify/page.sql"), &parameters).await?;
+        let file = match cursor.is_given {
+            true => include_str!("../../sql/verify/given.sql"),
+            false => include_str!("../../sql/verify/page.sql"),
+        };
+        let rows = database.query(Purpose::Admin, file, &parameters).await?;
         let mut is_over = true;
         for row in &rows {
             let (from, to, count): (i64, i64, i64) = (row.get("from_offset"), row.get("to_offset"), row.get("events"));

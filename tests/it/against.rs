@@ -62,6 +62,12 @@ async fn what_would_take_back_a_promise_is_refused_unless_it_is_accepted() {
     let url = services().database_url.clone();
     let output = run(&["validate", "--against", &url], &weaker.config());
     assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+    let relay = Relay::start_migrated(&config);
+    relay.ready().await;
+    let output = run(&["validate", "--against", &relay.url()], &weaker.config());
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+    let output = run(&["validate", "--against", &relay.url()], &same.config());
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     let output = run(&["validate", "--against", "mysql://u:hunter2@h/d"], &weaker.config());
     assert_eq!(output.status.code(), Some(2), "{}", both(&output));
     assert!(!both(&output).contains("hunter2"), "{}", both(&output));

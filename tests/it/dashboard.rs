@@ -10,7 +10,7 @@ use crate::support::process::Config;
 use crate::support::tools::{self, Browser};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
-/// A workflow with dead letters and one event that waits for its next try.
+/// A workflow with dead letters, one event that waits for its next try, and one in doubt that is held.
 async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestDatabase, TestReceiver, Relay) {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let receiver = TestReceiver::deciding(|seen| {
@@ -18,6 +18,7 @@ async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestData
         match body["data"]["id"].as_u64() {
             _ if seen.event.contains(".r") => Answer::Process,
             Some(7) => Answer::status(503),
+            Some(8) => Answer::status(500),
             Some(id) if id % 10 == 0 => Answer::status(422),
             _ => Answer::Process,
         }
@@ -25,14 +26,20 @@ async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestData
     .await;
     let mut config = Config::new(&topic, &database, &receiver);
     config.admin = admin.to_owned();
-    config.delivery = "retries: {backoff: [1h], jitter: 0}".to_owned();
+    config.delivery = "retries: {backoff: [1h], jitter: 0}\n      onInDoubt: hold\n      concurrency: 5\n      \
+                       rateLimit: {perSecond: 1000, burst: 2000}"
+        .to_owned();
+    // Long enough that a slow machine puts nothing in doubt by itself.
+    (config.timeout, config.lease) = ("20s", "40s");
     let relay = Relay::start_in(&config, "", environment);
     topic.send_orders(0..60);
     let letters = "select count(*) from oncebox.dead_letter";
     eventually("six are dead", PATIENCE, async || (database.count(letters).await == 6).then_some(())).await;
     let retried = "select count(*) from oncebox.retry where state = 'retryable'";
     eventually("one waits", PATIENCE, async || (database.count(retried).await == 1).then_some(())).await;
-    eventually("the others are delivered", PATIENCE, async || (receiver.applied() == 53).then_some(())).await;
+    let held = "select count(*) from oncebox.retry where held = 'in_doubt'";
+    eventually("one is held", PATIENCE, async || (database.count(held).await == 1).then_some(())).await;
+    eventually("the others are delivered", PATIENCE, async || (receiver.applied() == 52).then_some(())).await;
     (topic, database, receiver, relay)
 }
 
@@ -56,7 +63,25 @@ async fn an_operator_finds_what_is_late_pauses_and_replays_in_a_browser() {
     // Which one is late, and because of what.
     browser.click("a[href='#/workflows/orders']").await;
     let page = browser.says("Last errors").await;
-    assert!(page.contains("503"), "{page}");
+    let limits = [
+        "1,000, and 2,000 at once",
+        "more than 1,000 in 10 m suspend it",
+        " of 1,000,000: above that reading pauses",
+        "of 4 GiB",
+    ];
+    for text in limits.into_iter().chain(["1 events are in doubt and wait for your word"]) {
+        assert!(page.contains(text), "`{text}`: {page}");
+    }
+    // Of waiting, held and dead events alike, newest first.
+    let errors = browser.run("return document.querySelector('#errors').innerText").await.to_string();
+    for text in ["503", "retryable", "500", "pending", "422", "discarded"] {
+        assert!(errors.contains(text), "`{text}`: {errors}");
+    }
+    let times = "return [...document.querySelectorAll('#errors time')].map((one) => Date.parse(one.dateTime))";
+    let times: Vec<f64> = serde_json::from_value(browser.run(times).await).expect("times");
+    assert!(times.len() == 8 && times.is_sorted_by(|later, earlier| later >= earlier), "{times:?}");
+    let waiting = browser.run("return document.querySelector('#waiting').innerText").await.to_string();
+    assert!(waiting.contains("in_doubt") && waiting.contains("retryable"), "{waiting}");
     browser.picture(&picture("workflow.png")).await;
 
     // Pause, behind a question; and go on.
@@ -71,10 +96,14 @@ async fn an_operator_finds_what_is_late_pauses_and_replays_in_a_browser() {
     })
     .await;
 
-    // The event that waits: its attempts, and its body only when asked for.
-    browser.click("a[href^='#/events/']").await;
+    // The event that waits: its attempts, its request, and its body only when asked for.
+    browser.click("#all-retryable").await;
+    browser.click("#events a[href^='#/events/']").await;
     let page = browser.says("Request 1").await;
     assert!(!page.contains("amount"), "bodies are hidden until asked for: {page}");
+    for text in ["503", "POST", &receiver.url(), "idempotency-key", "oncebox-source", "application/json"] {
+        assert!(page.contains(text), "`{text}`: {page}");
+    }
     browser.click("#show-body").await;
     browser.says("amount").await;
     browser.picture(&picture("event.png")).await;
@@ -97,7 +126,34 @@ async fn an_operator_finds_what_is_late_pauses_and_replays_in_a_browser() {
     browser.click("#ask-yes").await;
     browser.says("5 of 5").await;
     browser.picture(&picture("replays.png")).await;
-    eventually("they are delivered", PATIENCE, async || (receiver.applied() == 58).then_some(())).await;
+    eventually("they are delivered", PATIENCE, async || (receiver.applied() == 57).then_some(())).await;
+}
+
+/// More than one page looks at wait before the two that somebody looks for.
+#[tokio::test]
+async fn events_of_a_state_are_found_however_many_others_wait() {
+    const MANY: u32 = 2_500;
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    topic.send_orders(0..MANY);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery = "delay: 1h".to_owned();
+    let relay = Relay::start(&config);
+    let scheduled = "select count(*) from oncebox.retry where state = 'scheduled'";
+    let all = async || (database.count(scheduled).await == i64::from(MANY)).then_some(());
+    eventually("all wait for their time", PATIENCE, all).await;
+    let last = |before: u32| format!("record_offset = (select max(record_offset) - {before} from oncebox.outbox)");
+    database.execute(&format!("update oncebox.retry set state = 'retryable', sends = 1 where {}", last(1))).await;
+    let held = "state = 'pending', held = 'in_doubt', in_doubt = true, sends = 1";
+    database.execute(&format!("update oncebox.retry set {held} where {}", last(0))).await;
+    for (state, held) in [("retryable", json!(null)), ("pending", json!("in_doubt"))] {
+        let page = relay.ask(&format!("/v1/events?workflow=orders&state={state}&limit=10")).await;
+        let items = page["items"].as_array().expect("items");
+        assert_eq!((items.len(), &page["next"]), (1, &json!(null)), "{state}: {page}");
+        assert_eq!((&items[0]["state"], &items[0]["held"]), (&json!(state), &held), "{page}");
+    }
+    let workflow = relay.ask("/v1/workflows/orders").await;
+    assert_eq!((&workflow["held"], &workflow["events"]["retryable"]), (&json!(1), &json!(1)), "{workflow}");
+    assert_eq!(workflow["limits"]["maxWaiting"], json!(1_000_000));
 }
 
 #[tokio::test]

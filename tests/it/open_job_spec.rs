@@ -1,11 +1,13 @@
 //! Unique jobs as the Open Job Spec asks for them, seen from outside: its eleven scenarios, from Kafka and over HTTP alike. What the
-//! strategies do to events in every state is in `strategies`, keys of records are in `records`, its delivery guarantees in `guarantees`.
+//! strategies do to events in every state is in `strategies`, keys of records are in `records`, its delivery guarantees in
+//! `guarantees`; that nothing sets events over HTTP apart, in `given`.
 
 use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, Relay, eventually};
 
 mod case;
+mod given;
 mod guarantees;
 mod records;
 mod strategies;

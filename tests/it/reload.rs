@@ -194,6 +194,9 @@ async fn what_is_left_of_a_removed_workflow_is_drained_with_its_last_configurati
 #[tokio::test]
 async fn what_is_left_of_a_removed_workflow_can_be_parked() {
     let (relay, database, receiver) = removed().await;
+    let event = serde_json::json!({"type": "t", "data": 1});
+    let (status, said) = relay.call("POST", "/v1/workflows/orders/events", None, Some(event)).await;
+    assert_eq!(status, 404, "nothing new comes in: {said}");
     let parked = oncebox(&["park", "orders"], &relay.config_path());
     assert!(parked.status.success(), "{}", String::from_utf8_lossy(&parked.stderr));
     let printed = String::from_utf8_lossy(&parked.stdout).into_owned();
@@ -201,6 +204,13 @@ async fn what_is_left_of_a_removed_workflow_can_be_parked() {
     assert_eq!(database.count("select count(*) from oncebox.dead_letter where reason = 'parked'").await, 30);
     assert_eq!(database.count("select count(*) from oncebox.retry where workflow = 'orders'").await, 0);
     assert_eq!(receiver.applied(), 0);
+    let filter = serde_json::json!({"workflow": "orders"});
+    let (status, said) = relay.call("POST", "/v1/dead-letters/replay", None, Some(filter)).await;
+    assert_eq!(
+        (status, &said["error"]["code"]),
+        (409, &serde_json::json!("workflow_removed")),
+        "nobody would deliver them"
+    );
     let running = oncebox(&["park", "beside"], &relay.config_path());
     assert_eq!(running.status.code(), Some(2), "one that runs is not parked");
 }

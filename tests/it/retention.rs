@@ -215,7 +215,7 @@ async fn partitions_are_made_a_week_ahead() {
             .await;
     }
     let metrics = case.maintain().await;
-    assert_eq!(metrics.partitions_ahead_days.get(), 7.0);
+    assert_eq!(metrics.partitions_ahead_days.with_label_values::<&str>(&[]).get(), 7.0);
     assert_eq!(case.left(0).await, PARENTS);
 }
 

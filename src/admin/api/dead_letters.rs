@@ -37,7 +37,7 @@ pub struct Wanted {
 /// Dead letters, newest first.
 #[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(Wanted), responses(
     (status = 200, body = Page<Summary>), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 503, body = Problem)))]
+    (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub async fn list(
     State(desk): State<Desk>,
     Extension(who): Extension<Who>,

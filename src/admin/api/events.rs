@@ -11,6 +11,7 @@ use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
 use crate::dead_letter::Payload;
+use crate::event::Reason;
 use crate::operate::Page;
 use crate::operate::events::{Shown, Summary, Word};
 
@@ -33,7 +34,8 @@ pub struct Wanted {
     limit: Option<usize>,
 }
 
-/// Events that are stored, by place. A page may be empty though `next` is not null: then the next one goes on.
+/// Events that are stored, by place; of those that are pending, the ones in doubt first. A page may be empty though `next` is not null: then
+/// the next one goes on.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(Wanted), responses(
     (status = 200, body = Page<Summary>), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
@@ -43,12 +45,22 @@ pub async fn list(
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<Summary>>, Refusal> {
     let (operator, limit) = (desk.operator(&who)?, page(wanted.limit)?);
-    let Wanted { workflow, state, key, source, after, .. } = wanted;
+    let Wanted { workflow, state, key, source, after, limit: asked } = wanted;
+    // These find few, and all of them: what would narrow them down or go on behind them is not taken in silence.
+    let others = [("state", state.is_some()), ("after", after.is_some()), ("limit", asked.is_some())];
+    let alone = |what: &str, others: &[(&str, bool)]| match others.iter().find(|(_, is_given)| *is_given) {
+        Some((other, _)) => {
+            Err(Refusal::invalid(format!("`{what}` finds all there are: `{other}` does not go with it")))
+        }
+        None => Ok(()),
+    };
     if let Some(source) = source {
+        alone("source", &[&others[..], &[("key", key.is_some())]].concat())?;
         return Ok(Json(operator.events_of_record(&source, workflow.as_deref()).await?));
     }
     let workflow = workflow.ok_or_else(|| Refusal::invalid("which workflow? `workflow` or `source` is needed"))?;
     if let Some(key) = key {
+        alone("key", &others)?;
         return Ok(Json(operator.events_of_key(&workflow, &key).await?));
     }
     Ok(Json(operator.events(&workflow, state.as_deref(), after.as_deref(), limit).await?))
@@ -136,6 +148,12 @@ pub async fn resolve(
     Json(resolution): Json<Resolution>,
 ) -> Result<Json<Resolved>, Refusal> {
     let place = place(&id)?;
-    desk.operator(&who)?.resolve(place, resolution.to).await?;
+    let workflow = desk.operator(&who)?.resolve(place, resolution.to).await?;
+    let metrics = desk.metrics.of(&workflow);
+    match resolution.to {
+        Word::Delivered => metrics.delivered.inc(),
+        Word::DeadLetter => metrics.dead_lettered(Reason::InDoubt).inc(),
+        Word::Redeliver => {}
+    }
     Ok(Json(Resolved { id: place.to_string(), resolved: resolution.to }))
 }

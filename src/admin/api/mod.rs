@@ -3,6 +3,7 @@
 //! Files by what they are about. A handler takes its request apart and calls `operate`; nothing is decided here.
 
 mod capabilities;
+mod configurations;
 pub mod dead_letters;
 pub mod events;
 mod offsets;
@@ -40,12 +41,20 @@ pub struct Api {
     /// Connections of its own: a slow question holds up no delivery and no heartbeat.
     pub database: Database,
     pub workflows: watch::Receiver<Vec<Arc<Workflow>>>,
+    /// Of those the ids of the ones that are configured: of the others the rest is delivered, and nothing new comes in.
+    pub configured: watch::Receiver<Vec<Arc<str>>>,
     pub kafka: Kafka,
     /// Whether this process sends: what it knows of its own work is nothing where it does not.
     pub sends: bool,
     pub history: Arc<History>,
     /// The way for events that callers give.
     pub submissions: Submissions,
+}
+
+impl Api {
+    pub fn takes_events(&self, id: &str) -> bool {
+        self.configured.borrow().iter().any(|one| **one == *id)
+    }
 }
 
 impl Desk {
@@ -126,6 +135,7 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(replays::resume))
         .routes(routes!(replays::cancel))
         .routes(routes!(capabilities::show))
+        .routes(routes!(configurations::list))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .merge(OpenApiRouter::new().routes(routes!(submit::submit)).layer(DefaultBodyLimit::max(submit::LONGEST_BODY)))
         .split_for_parts();

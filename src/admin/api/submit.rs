@@ -3,14 +3,14 @@
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 
 use super::workflows::known;
 use super::{Json, Path};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
-use crate::operate::submit::{Accepted, NewEvent};
+use crate::operate::submit::{Accepted, Given, NewEvent};
 
 /// Whatever a workflow's `maxBytes` says, no request is longer than this.
 pub const LONGEST_BODY: usize = 16 << 20;
@@ -26,10 +26,16 @@ pub async fn submit(
     State(desk): State<Desk>,
     Extension(who): Extension<Who>,
     Path(id): Path<String>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Accepted>), Refusal> {
     let operator = known(&desk, &who, &id)?;
-    let accepted = operator.submit(&desk.api()?.submissions, &id, &body).await?;
+    let api = desk.api()?;
+    if !api.takes_events(&id) {
+        return Err(operator.no_workflow(&id).into());
+    }
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let accepted = operator.submit(&api.submissions, &id, &Given { request: &body, traceparent }).await?;
     let status = if accepted.deduplicated { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(accepted)))
 }

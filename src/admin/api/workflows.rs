@@ -8,6 +8,7 @@ use super::{Json, Path};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
+use crate::event::Reason;
 use crate::operate::workflows::{Decided, Workflow};
 use crate::operate::{Operator, Page};
 
@@ -23,7 +24,7 @@ pub async fn list(State(desk): State<Desk>, Extension(who): Extension<Who>) -> R
     Ok(Json(Page { items, next: None }))
 }
 
-/// One workflow.
+/// One workflow, with its last errors.
 #[utoipa::path(get, path = "/v1/workflows/{id}", tag = "workflows", params(("id" = String, Path)), responses(
     (status = 200, body = Workflow), (status = 400, body = Problem), (status = 401, body = Problem),
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
@@ -76,8 +77,14 @@ pub async fn park(
     let operator = known(&desk, &who, &id)?;
     // Nobody is to deliver what is being parked.
     let decided = operator.drain(&id, false).await?;
+    let metrics = desk.metrics.of(&id.as_str().into());
     tokio::spawn(async move {
-        if let Err(error) = operator.park(&id, |_| {}).await {
+        let mut counted = 0;
+        let count = |parked| {
+            metrics.dead_lettered(Reason::Parked).inc_by(parked - counted);
+            counted = parked;
+        };
+        if let Err(error) = operator.park(&id, count).await {
             tracing::warn!(workflow = id, error = %crate::observe::chain(&error), "parking was interrupted; ask for it again");
         }
     });

@@ -29,6 +29,12 @@ export const get = (path, query = {}) => {
   const pairs = Object.entries(query).filter(([, value]) => value !== "" && value != null);
   return call("GET", pairs.length ? `${path}?${new URLSearchParams(pairs)}` : path);
 };
+// A page of a list may be empty though others follow: then the next ones are asked for, a few of them.
+export async function page(path, query) {
+  let found = await get(path, query);
+  for (let more = 5; more > 0 && found.items.length === 0 && found.next; more--) found = await get(path, { ...query, after: found.next });
+  return found;
+}
 export const post = (path, body) => call("POST", path, body);
 export const remove = (path) => call("DELETE", path);
 export const part = (text) => encodeURIComponent(text);

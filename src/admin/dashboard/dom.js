@@ -48,8 +48,8 @@ export function bars(entries) {
   ]));
 }
 
-export function tile(value, name, kind) {
-  return el("div", { class: "tile" }, el("b", { class: kind }, value), el("span", {}, name));
+export function tile(value, name, kind, href) {
+  return el(href ? "a" : "div", { class: "tile", href, id: href && `all-${name}` }, el("b", { class: kind }, value), el("span", {}, name));
 }
 
 const STATES = { running: "good", completed: "good", closed: "good", delivered: "good", paused: "warn", retryable: "warn", pending: "warn", "half-open": "warn" };
@@ -80,6 +80,19 @@ export function when(text) {
 
 export function many(count) {
   return count >= 10001 ? "10,000+" : count.toLocaleString("en");
+}
+
+export function size(bytes) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  const step = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  const count = bytes / 1024 ** step;
+  return `${Number.isInteger(count) ? count : count.toFixed(1)} ${units[step]}`;
+}
+
+// One of several values, or all.
+export function choice(name, all, values, chosen, change) {
+  return el("select", { id: `by-${name}`, "aria-label": name, onchange: (e) => change({ [name]: e.target.value }) },
+    el("option", { value: "" }, all), values.map((value) => el("option", { value, selected: chosen === value }, value)));
 }
 
 export function percent(share) {

@@ -1,7 +1,35 @@
-// One event: what it carries, and every request that was made of it.
+// Events of a workflow, and one of them: what it carries, and every request that was made of it.
 
-import { ask, chip, decoded, el, when } from "./dom.js";
-import { get, part, post } from "./api.js";
+import { ask, chip, choice, decoded, el, table, when } from "./dom.js";
+import { get, page, part, post } from "./api.js";
+
+const STATES = ["scheduled", "available", "active", "retryable", "pending", "completed", "cancelled", "discarded"];
+
+export function listed(items, empty) {
+  return table([
+    ["Event", (e) => el("a", { href: `#/events/${part(e.id)}` }, e.id)],
+    ["State", (e) => el("span", {}, chip(e.state), e.held ? ` ${e.held}` : "", e.inDoubt && !e.held ? " in doubt" : "")],
+    ["Attempts", (e) => e.attempts, "number"], ["Record", (e) => e.source], ["Due", (e) => when(e.due)],
+  ], items, empty);
+}
+
+export async function events(argument) {
+  const wanted = Object.fromEntries(new URLSearchParams(argument));
+  const nothing = { items: [], next: null };
+  const [{ items, next }, { items: known }] = await Promise.all([wanted.workflow ? page("/v1/events", { ...wanted, limit: 50 }) : nothing, get("/v1/workflows")]);
+  const go = (change) => {
+    const pairs = Object.entries({ ...wanted, after: "", ...change }).filter(([, value]) => value);
+    location.hash = `#/events?${new URLSearchParams(pairs)}`;
+  };
+  return [
+    el("h1", {}, "Events"),
+    el("div", { class: "row" },
+      choice("workflow", "Which workflow?", known.map((w) => w.id), wanted.workflow, go),
+      choice("state", "Every state", STATES, wanted.state, go)),
+    el("div", { id: "events" }, listed(items, !wanted.workflow ? "Choose a workflow." : next ? "None so far: there is more to look through." : "None.")),
+    next ? el("p", {}, el("button", { type: "button", id: "next", onclick: () => go({ after: next }) }, "More")) : null,
+  ].filter(Boolean);
+}
 
 // Requests that did not deliver, in order, with what was answered.
 export function timeline(attempts, end) {
@@ -29,6 +57,13 @@ export function body(path, bytes) {
 
 const answers = (attempts) => attempts.filter((a) => a.answer).map((a) => el("div", {}, `Answer to request ${a.send}`, el("pre", {}, decoded(a.answer))));
 
+// What is sent, as far as it is certain; what is secret is masked where it comes from.
+const request = (r) => [
+  el("p", { class: "request" }, el("strong", {}, r.method), ` ${r.url}`),
+  facts(Object.entries(r.headers)),
+  el("p", { class: "under" }, "As the workflow is configured now. Each request adds its own oncebox-attempt and oncebox-fence; *** is secret."),
+];
+
 async function resolve(e, to, question, refresh) {
   if (!(await ask("What became of it?", "Say so", question))) return;
   await post(`/v1/events/${part(e.id)}/resolve`, { to });
@@ -54,7 +89,8 @@ export async function event(id, refresh) {
       ["Dead letter", e.deadLetter], ["Trace", e.traceparent]]),
     el("h2", {}, "Requests"),
     e.attempts.length || end ? timeline(e.attempts, end) : el("p", { class: "empty" }, e.sends ? "One is under way." : "None yet."),
-    el("h2", {}, "What is sent"),
+    el("h2", {}, "The request"),
+    ...(e.request ? request(e.request) : e.key == null ? [] : [el("p", { class: "under" }, `${e.contentType}, to an endpoint that is not configured any more.`)]),
     e.key == null ? el("p", { class: "empty" }, "Its body is past its retention.") : body(`/v1/events/${part(e.id)}`, e.bodyBytes),
   ];
 }

@@ -1,6 +1,6 @@
 // Dead letters, one of them, and replays of many.
 
-import { ask, chip, el, table, when } from "./dom.js";
+import { ask, chip, choice, el, table, when } from "./dom.js";
 import { get, part, post, remove } from "./api.js";
 import { body, facts, timeline } from "./events.js";
 
@@ -14,13 +14,11 @@ export async function letters(argument, refresh) {
     const pairs = Object.entries({ ...wanted, after: "", ...change }).filter(([, value]) => value);
     location.hash = `#/dead-letters?${new URLSearchParams(pairs)}`;
   };
-  const choice = (name, all, values) => el("select", { id: `by-${name}`, "aria-label": name, onchange: (e) => go({ [name]: e.target.value }) },
-    el("option", { value: "" }, all), values.map((value) => el("option", { value, selected: wanted[name] === value }, value)));
   return [
     el("h1", {}, "Dead letters"),
     el("div", { class: "row" },
-      choice("workflow", "Every workflow", known.map((w) => w.id)),
-      choice("reason", "Every reason", REASONS),
+      choice("workflow", "Every workflow", known.map((w) => w.id), wanted.workflow, go),
+      choice("reason", "Every reason", REASONS, wanted.reason, go),
       el("button", { type: "button", id: "replay-many", class: "primary", disabled: items.length === 0, onclick: () => many(wanted, refresh) }, "Replay these")),
     table([
       ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)],

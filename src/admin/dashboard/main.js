@@ -3,12 +3,13 @@
 import { ask, el } from "./dom.js";
 import { Refused, token } from "./api.js";
 import { workflow, workflows } from "./workflows.js";
-import { event } from "./events.js";
+import { event, events } from "./events.js";
 import { letter, letters, replays } from "./letters.js";
 
 const PAGES = [
   [/^#\/workflows\/([^/?]+)$/, workflow],
   [/^#\/events\/([^/?]+)$/, event],
+  [/^#\/events(?:\?(.*))?$/, events],
   [/^#\/dead-letters\/([^/?]+)$/, letter],
   [/^#\/dead-letters(?:\?(.*))?$/, letters],
   [/^#\/replays$/, replays],

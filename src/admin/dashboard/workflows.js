@@ -1,7 +1,8 @@
 // All workflows, and one of them.
 
-import { age, ask, bars, chip, el, many, percent, spark, table, tile, when } from "./dom.js";
-import { get, part, post } from "./api.js";
+import { age, ask, bars, chip, el, many, percent, size, spark, table, tile, when } from "./dom.js";
+import { get, page, part, post } from "./api.js";
+import { facts, listed } from "./events.js";
 
 const undelivered = ({ events: e }) => e.scheduled + e.available + e.active + e.retryable + e.pending;
 const trouble = (w) => (w.state === "running" ? 0 : 1e12) + Math.max(w.deliveryLagSeconds, w.undeliveredAgeSeconds);
@@ -36,7 +37,8 @@ function why(w) {
   if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
   if (w.state === "removed") notes.push("It is not configured any more. Drain delivers what is left, park makes dead letters of it.");
   if (!w.isRun && w.state !== "removed") notes.push("No process runs it.");
-  if (w.live?.circuit === "open") notes.push("The circuit is open: the endpoint only fails. One request tries again every now and then.");
+  // Half-open is while the one request tries: an endpoint that hangs is so most of the time.
+  if (w.live && w.live.circuit !== "closed") notes.push(`The circuit is ${w.live.circuit}: the endpoint only fails. One request tries again every now and then.`);
   if (w.blockedKeys) notes.push(`${many(w.blockedKeys)} ordering keys wait behind dead letters: replay or discard those.`);
   if (w.held) notes.push(`${many(w.held)} events are in doubt and wait for your word.`);
   return notes.map((text) => el("p", { class: "note" }, text));
@@ -59,16 +61,30 @@ function actions(w, refresh) {
 
 const seconds = (value) => (value == null ? "–" : value < 1 ? `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms` : `${value} s`);
 
+const count = (number) => number.toLocaleString("en");
+
+// What it may do at most, beside what it does.
+function limits({ limits: most, ...w }) {
+  if (!most) return el("p", { class: "empty" }, "This process does not have it in its configuration.");
+  const rate = most.rateLimit;
+  return facts([
+    ["Requests at once", count(most.concurrency)],
+    ["Requests a second", rate ? `${count(rate.perSecond)}, and ${count(rate.burst)} at once after an idle time` : "as many as there can be"],
+    ["Dead letters", `more than ${count(most.deadLetterLimit.count)} in ${age(most.deadLetterLimit.perSeconds)} suspend it`],
+    ["Undelivered events", `${count(undelivered(w))} of ${count(most.maxWaiting)}: above that reading pauses`],
+    ["Their bodies", `${size(w.waitingBytes)} of ${size(most.maxWaitingBytes)}`],
+  ]);
+}
+
 export async function workflow(id, refresh) {
-  const w = await get(`/v1/workflows/${part(id)}`);
-  const [tried, held, dead] = await Promise.all([
-    get("/v1/events", { workflow: id, state: "retryable", limit: 10 }),
-    get("/v1/events", { workflow: id, state: "pending", limit: 10 }),
+  const [w, held, tried, dead] = await Promise.all([
+    get(`/v1/workflows/${part(id)}`),
+    page("/v1/events", { workflow: id, state: "pending", limit: 10 }),
+    page("/v1/events", { workflow: id, state: "retryable", limit: 10 }),
     get("/v1/dead-letters", { workflow: id, limit: 5 }),
   ]);
-  const waiting = [...held.items, ...tried.items];
-  const details = await Promise.all(tried.items.slice(0, 5).map((e) => get(`/v1/events/${part(e.id)}`).catch(() => null)));
-  const errors = details.filter(Boolean).flatMap((e) => e.attempts.slice(-1).map((a) => ({ ...a, id: e.id })));
+  const all = (state) => `#/events?workflow=${part(id)}&state=${state}`;
+  const more = [[held, "pending", "More that are held"], [tried, "retryable", "More that are to be tried again"]].filter(([found]) => found.next);
   const live = w.live;
   const labels = Object.entries(w.labels).map(([name, value]) => `${name}=${value}`).join(" ");
   return [
@@ -87,7 +103,9 @@ export async function workflow(id, refresh) {
       tile(many(w.deadLetters), "dead letters")),
     ...(live ? [el("h2", {}, "Delivered a second, five minutes"), spark(live.history, true)] : []),
     el("h2", {}, "Events"),
-    el("div", { class: "tiles" }, Object.entries(w.events).map(([state, count]) => tile(count.toLocaleString("en"), state))),
+    el("div", { class: "tiles" }, Object.entries(w.events).map(([state, events]) => tile(count(events), state, "", all(state)))),
+    el("h2", {}, "Limits, of all processes together"),
+    limits(w),
     ...(live ? [
       el("h2", {}, "Time in each stage, since this process started"),
       table([["Stage", ([name]) => name], ...["p50", "p90", "p99"].map((p) => [p, ([, stage]) => seconds(stage[p]), "number"])],
@@ -96,16 +114,14 @@ export async function workflow(id, refresh) {
       bars(Object.entries(live.attempts).filter(([, count]) => count > 0).map(([name, count]) => [name, count, name === "delivered" ? "" : "bad"])),
     ] : []),
     el("h2", {}, "Last errors"),
-    table([
-      ["Event", (a) => el("a", { href: `#/events/${part(a.id)}` }, a.id)], ["When", (a) => when(a.at)], ["Outcome", (a) => a.outcome],
-      ["Status", (a) => a.status ?? "–", "number"], ["What", (a) => a.error ?? "–"],
-    ], errors, "No event waits for another try."),
+    el("div", { id: "errors" }, table([
+      ["When", (a) => when(a.at)], ["Outcome", (a) => a.outcome], ["Status", (a) => a.status ?? "–", "number"], ["What", (a) => a.error ?? "–"],
+      ["Took", (a) => `${count(a.millis)} ms`, "number"], ["Request", (a) => a.send, "number"],
+      ["Event", (a) => el("a", { href: `#/events/${part(a.event)}` }, a.event)], ["Now", (a) => chip(a.state)],
+    ], w.lastErrors ?? [], "No request has failed of an event that waits, is held or is dead.")),
     el("h2", {}, "Waiting"),
-    table([
-      ["Event", (e) => el("a", { href: `#/events/${part(e.id)}` }, e.id)],
-      ["State", (e) => el("span", {}, chip(e.state), e.held ? ` ${e.held}` : "", e.inDoubt && !e.held ? " in doubt" : "")],
-      ["Attempts", (e) => e.attempts, "number"], ["Record", (e) => e.source], ["Due", (e) => when(e.due)],
-    ], waiting, "Nothing waits."),
+    el("div", { id: "waiting" }, listed([...held.items, ...tried.items], more.length ? "None so far: there is more to look through." : "Nothing is held or waits for another try.")),
+    more.length ? el("p", { class: "more" }, more.map(([, state, text]) => el("a", { href: all(state), id: `more-${state}` }, text))) : null,
     el("h2", {}, "Dead letters"),
     table([
       ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],

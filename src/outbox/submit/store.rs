@@ -225,6 +225,7 @@ impl Writing<'_> {
         let keys: Vec<&str> = stored.iter().map(|(one, ..)| one.key.as_str()).collect();
         let types: Vec<&str> = stored.iter().map(|(one, ..)| one.event_type.as_str()).collect();
         let content_types: Vec<&str> = stored.iter().map(|(one, ..)| one.content_type).collect();
+        let traceparents: Vec<Option<&str>> = stored.iter().map(|(one, ..)| one.traceparent.as_deref()).collect();
         let source_ats: Vec<i64> = stored.iter().map(|(one, ..)| one.source_at).collect();
         let versions: Vec<i64> = stored.iter().map(|(one, ..)| one.version).collect();
         let bodies: Vec<&[u8]> = stored.iter().map(|(one, ..)| one.body.as_slice()).collect();
@@ -258,8 +259,23 @@ impl Writing<'_> {
             int4s(&waits_generations),
             int8s(&standing_cursors),
             int8s(&standing_at),
+            texts(&traceparents),
         ];
         self.query(include_str!("../../../sql/submit/store.sql"), &parameters).await?;
+        self.note(stored.iter().map(|(one, ..)| *one)).await
+    }
+
+    /// Who gave them, a row for each who and workflow.
+    async fn note(&self, stored: impl Iterator<Item = &Submission>) -> Result<(), Error> {
+        let mut given: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for one in stored {
+            *given.entry((&one.who, &one.workflow)).or_default() += 1;
+        }
+        let who: Vec<&str> = given.keys().map(|(who, _)| *who).collect();
+        let workflows: Vec<&str> = given.keys().map(|(_, workflow)| *workflow).collect();
+        let events: Vec<i64> = given.values().copied().collect();
+        let parameters = [texts(&who), texts(&workflows), int8s(&events)];
+        self.query(include_str!("../../../sql/submit/note.sql"), &parameters).await?;
         Ok(())
     }
 }

@@ -80,7 +80,11 @@ impl Case {
     }
 
     pub async fn becomes(&self, id: &str, wanted: &str) {
-        let check = async || (self.state(id).await == wanted).then_some(());
-        eventually(&format!("{id} is {wanted}"), PATIENCE, check).await;
+        becomes(&self.relay, id, wanted).await;
     }
+}
+
+pub async fn becomes(relay: &Relay, id: &str, wanted: &str) {
+    let check = async || (relay.ask(&format!("/v1/events/{id}")).await["state"] == wanted).then_some(());
+    eventually(&format!("{id} is {wanted}"), PATIENCE, check).await;
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use oncebox::receiver::Answer;
 use serde_json::{Value, json};
 
+use super::case::becomes;
 use crate::support::process::Config;
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
@@ -18,11 +19,6 @@ async fn submit(relay: &Relay, event: Value) -> String {
     let (status, body) = relay.call("POST", "/v1/workflows/orders/events", None, Some(event)).await;
     assert_eq!(status, 201, "{body}");
     body["id"].as_str().expect("an id").to_owned()
-}
-
-async fn becomes(relay: &Relay, id: &str, wanted: &str) {
-    let check = async || (relay.ask(&format!("/v1/events/{id}")).await["state"] == wanted).then_some(());
-    eventually(&format!("{id} is {wanted}"), PATIENCE, check).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,31 @@
+-- Events of a workflow in doubt that wait for somebody's word, by place. Called by operate::listing. $1 workflow; behind which it goes
+-- on: $2 cursor, $3 offset, $4 index, $5 generation; $6 limit.
+-- As sql/operate/waiting_events.sql: all of them are read before they are put in order, the last row says how many that were, and beyond
+-- 10,000 there is nothing else in the answer. Index: retry_held, primary keys.
+with few as materialized (
+    select r.cursor, r.record_offset, r.event_index, r.generation, r.day
+      from oncebox.retry as r
+     where r.workflow = $1 and r.held = 'in_doubt'
+     limit 10001
+),
+page as (
+    select e.cursor, e.record_offset, e.event_index, e.generation, e.workflow, e.key, e.event_type, e.created_at, e.topic, e.partition,
+           e.state, e.sends, e.held, e.in_doubt, e.due, e.first_attempt_at
+      from (select f.cursor, f.record_offset, f.event_index, f.generation, f.day
+              from few as f
+             where (f.cursor, f.record_offset, f.event_index, f.generation) > ($2, $3, $4, $5)
+               and (select count(*) from few) <= 10000
+             order by f.cursor, f.record_offset, f.event_index, f.generation) as b
+      join oncebox.event as e
+        on e.cursor = b.cursor and e.record_offset = b.record_offset and e.event_index = b.event_index
+       and e.generation = b.generation and e.day = b.day
+     where e.state = 'pending'
+     order by b.cursor, b.record_offset, b.event_index, b.generation
+     limit $6
+)
+select p.cursor, p.record_offset, p.event_index, p.generation, p.workflow, p.key, p.event_type, p.created_at, p.topic, p.partition,
+       p.state, p.sends, p.held, p.in_doubt, p.due, p.first_attempt_at, false as is_edge
+  from page as p
+ union all
+select $2, $3, $4, $5, '', '', '', clock_timestamp(), '', 0, '', (select count(*) from few)::integer, null, false, null, null, true
+ order by is_edge, cursor, record_offset, event_index, generation;
