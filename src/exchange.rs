@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, Guarantee, Workflow};
+use crate::config::{Config, Workflow};
 use crate::observe::chain;
 use crate::outbox::workflow;
+use crate::preflight::clash_over_at_most_once;
 use crate::process::{Prepared, Process, rules};
 use crate::relay;
 use crate::run::prepare;
@@ -67,27 +68,17 @@ impl Process {
         if !changed.is_empty() {
             return Err(format!("{} cannot change while the process runs: restart it", changed.join(", ")));
         }
-        if let Some(workflow) = new.workflows.iter().find(|workflow| self.changes_at_most_once(workflow)) {
-            return Err(format!(
-                "{}: a change to or from `at-most-once` needs every process stopped before one starts with it: \
-                 while one still runs with the old configuration, an event could be sent again",
-                workflow.id
-            ));
+        // One that this process does not run may be run by another.
+        let clash = clash_over_at_most_once(new, &self.database).await;
+        if let Some(clash) = clash.map_err(|error| format!("a new configuration needs Postgres: {}", chain(&error)))? {
+            return Err(clash);
         }
         let starts =
             |workflow: &&Arc<Workflow>| ending.contains(&workflow.id) || !self.stages.contains_key(&workflow.id);
         for workflow in new.workflows.iter().filter(starts) {
             relay::check(workflow, &rules(new)).map_err(|error| format!("{}: {}", workflow.id, chain(&error)))?;
         }
-        let reached = workflow::states(&self.database, &[]).await;
-        reached.map(drop).map_err(|error| format!("a new configuration needs Postgres: {}", chain(&error)))
-    }
-
-    /// Whether it runs now with at-most-once and is not to any more, or the other way round.
-    fn changes_at_most_once(&self, new: &Workflow) -> bool {
-        let once = |workflow: &Workflow| workflow.delivery.guarantee == Guarantee::AtMostOnce;
-        let mut names = [Some(&*new.id), new.former_id.as_deref()].into_iter().flatten();
-        names.any(|id| self.config.workflow(id).is_some_and(|old| once(old) != once(new)))
+        Ok(())
     }
 
     /// Tells Postgres of these workflows, as long as it takes, and starts them. Answers false when the process is to end meanwhile.

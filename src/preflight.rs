@@ -9,11 +9,11 @@ use anyhow::{Context as _, bail};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use tracing::{error, info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Guarantee};
 use crate::ingest::settings;
 use crate::observe::chain;
 use crate::outbox::migrate::{self, Fit};
-use crate::outbox::{self, Database, workflow};
+use crate::outbox::{self, Database, left, workflow};
 
 const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -55,6 +55,30 @@ pub async fn check_database(database: &Database) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Why a workflow must not run yet: a process runs it at most once where this configuration does not, or the other way round. While both
+/// run, one could send again what the other has sent.
+pub async fn clash_over_at_most_once(config: &Config, database: &Database) -> Result<Option<String>, outbox::Error> {
+    let stored = workflow::running(database).await?;
+    let is_once = |document: &str| {
+        let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
+        document["delivery"]["guarantee"] == Guarantee::AtMostOnce.as_str()
+    };
+    for planned in &config.workflows {
+        let once = planned.delivery.guarantee == Guarantee::AtMostOnce;
+        let names = [Some(&*planned.id), planned.former_id.as_deref()];
+        for (id, _) in stored.iter().filter(|(id, now)| names.contains(&Some(id)) && is_once(now) != once) {
+            if left::is_run(database, id).await? {
+                return Ok(Some(format!(
+                    "{}: a change to or from `at-most-once` needs every process stopped before one starts with it: while one \
+                     still runs with the old configuration, an event could be sent again",
+                    planned.id
+                )));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The namespace of keys and cursors: configured, or what the brokers report.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
@@ -19,6 +20,9 @@ use crate::outbox::{Database, partitions, workflow};
 use crate::preflight;
 use crate::process::{Prepared, Process};
 use crate::reload::Reloads;
+
+/// A process that was killed looks as if it ran for this long.
+const GONE_SURELY: Duration = Duration::from_secs(12);
 
 /// Runs until `stopped` says true, then drains. Returns once everything that was started has ended.
 pub async fn run(
@@ -108,6 +112,13 @@ fn operators(
 
 /// Workflows that Postgres knows, and room for their events.
 async fn ready(config: &Config, database: &Database) -> anyhow::Result<Prepared> {
+    let began = Instant::now();
+    while let Some(clash) = preflight::clash_over_at_most_once(config, database).await? {
+        if began.elapsed() > GONE_SURELY {
+            bail!("{clash}");
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     let prepared = prepare(config.clone(), database).await?;
     partitions::make(database).await.context("making partitions")?;
     Ok(prepared)

@@ -25,6 +25,7 @@ fn all_metrics() -> Metrics {
     metrics.events.with_label_values(&["orders", "pending"]).set(1);
     metrics.blocked_keys.with_label_values(&["orders"]).set(1);
     metrics.oldest_snapshot.with_label_values::<&str>(&[]).set(1.0);
+    metrics.partitions_ahead_days.with_label_values::<&str>(&[]).set(7.0);
     metrics.set_state("orders", WorkflowState::Running);
     metrics
 }

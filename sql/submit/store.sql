@@ -2,15 +2,16 @@
 -- events: $1 cursors, $2 offsets, $3 keys, $4 types, $5 content types, $6 source times, $7 config versions, $8 bodies, $9 lanes,
 --         $10 when due, in seconds since 1970 (null: now); as take_unique.sql decided: $11 fates (null: no key), $12 to $15 the event that
 --         one waits for
--- $16 cursors once each, $17 where each stands now; $18 the events' traceparents.
+-- $16 cursors once each, $17 where each stands now; of the events again: $18 traceparents, $19 seconds that each waits at the least;
+-- for the audit: $20 who gave events, $21 to which workflows, $22 how many.
 -- All go to retry at once, each with a life of its own. One that another of the same transaction replaces ends at once. Index: primary keys.
 with events as materialized (
     select e.cursor, e.record_offset, e.key, e.event_type, e.content_type, e.source_at, e.config_version, e.body, e.lane, e.fate,
            e.waits_cursor, e.waits_offset, e.waits_index, e.waits_generation,
-           coalesce(to_timestamp(e.due), clock_timestamp()) as due, e.traceparent, c.workflow, oncebox.today() as day
-      from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18)
+           greatest(to_timestamp(e.due), clock_timestamp() + make_interval(secs => e.delay)) as due, e.traceparent, c.workflow, oncebox.today() as day
+      from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19)
            as e (cursor, record_offset, key, event_type, content_type, source_at, config_version, body, lane, due, fate,
-                 waits_cursor, waits_offset, waits_index, waits_generation, traceparent)
+                 waits_cursor, waits_offset, waits_index, waits_generation, traceparent, delay)
       join oncebox.cursor as c on c.id = e.cursor
 ),
 stored as (
@@ -34,6 +35,11 @@ queued as (
       join oncebox.workflow as w on w.id = e.workflow
      where e.fate is distinct from 'cancelled'
  returning cursor, record_offset, state, day
+),
+noted as (
+    insert into oncebox.audit (who, action, workflow, detail)
+    select g.who, 'events submitted', g.workflow, g.events || case when g.events = 1 then ' event' else ' events' end
+      from unnest($20, $21, $22) as g (who, workflow, events)
 ),
 counted as (
     update oncebox.cursor as c

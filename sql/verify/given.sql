@@ -1,7 +1,8 @@
 -- What became of events that came over HTTP, of which no ledger has a row. Called by verify::outbox, page after page.
 -- $1 cursor, $2 and $3 the offset and the generation behind which it goes on, $4 how many times ten events.
 -- One statement, and so one moment: it may run beside everything else. Each of them is in retry from when it is stored until it ends; those
--- whose body is past its retention are not looked at. Rows are findings, as in page.sql. Index: primary keys.
+-- whose body is past its retention are not looked at, and those that operators have made of dead letters are not counted once more. Rows
+-- are findings, as in page.sql. Index: primary keys.
 with page as materialized (
     select o.record_offset, o.event_index, o.generation, o.day
       from oncebox.outbox as o
@@ -38,9 +39,9 @@ ended as materialized (
 select 'edge' as kind, p.record_offset as from_offset, p.record_offset + 1 as to_offset, 0 as event_index, p.generation, 0::bigint as events
   from (select record_offset, generation from page order by record_offset desc, generation desc limit 1) as p
  union all
-select e.state, 0, 0, 0, 0, count(*) from ended as e group by e.state
+select e.state, 0, 0, 0, 0, count(*) from ended as e where e.generation = 0 group by e.state
  union all
-select 'waiting', 0, 0, 0, 0, count(*) from fates as f where f.fate = 'waiting'
+select 'waiting', 0, 0, 0, 0, count(*) from fates as f where f.fate = 'waiting' and f.generation = 0
  union all
 select 'stuck', f.record_offset, f.record_offset + 1, f.event_index, f.generation, 1 from fates as f where f.fate = 'stuck'
  union all

@@ -136,16 +136,11 @@ fn prepared(flow: &Workflow, given: &Given<'_>, who: &str) -> Result<Submission,
     let scheduled = event.scheduled_at.as_deref().map(|text| {
         text.parse::<Timestamp>().map_err(|_| Error::Invalid(format!("scheduled_at `{text}` is not an RFC 3339 time")))
     });
-    let now = Timestamp::now();
-    // As for records: no sooner than `delay` after it came.
-    let delayed = Some(flow.delivery.delay).filter(|delay| !delay.is_zero());
-    let delayed = delayed.map(|delay| now.checked_add(delay).unwrap_or(Timestamp::MAX));
-    let due = [scheduled.transpose()?, delayed].into_iter().flatten().max();
     let meta = event.meta.map_or("{}", RawValue::get);
     if !meta.starts_with('{') {
         return Err(Error::Invalid("meta is not an object".to_owned()));
     }
-    let now = now.as_millisecond();
+    let now = Timestamp::now().as_millisecond();
     let (content_type, body) = enveloped(&flow.delivery, &key, &event_type, now, event.data.get());
     Ok(Submission {
         who: who.into(),
@@ -155,7 +150,8 @@ fn prepared(flow: &Workflow, given: &Given<'_>, who: &str) -> Result<Submission,
         body,
         traceparent: given.traceparent.filter(|text| is_traceparent(text)).map(str::to_owned),
         source_at: now,
-        due,
+        due: scheduled.transpose()?,
+        delay: flow.delivery.delay,
         lane: None,
         own: event.key.as_ref().map(|key| (Sha256::digest(format!("http key {key}")).into(), digest(request))),
         unique: unique(flow, &event, &event_type, meta)?,

@@ -17,8 +17,10 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Forgets what is past its time. Runs until it is dropped.
 pub async fn prune_forever(database: Database) {
     loop {
-        let pruned =
-            async { Ok::<_, Error>(prune(&database).await?.max(unique::prune(&database, PRUNED_AT_ONCE).await?)) };
+        let pruned = async {
+            let (seen, audit) = (prune(&database).await?, prune_audit(&database).await?);
+            Ok::<_, Error>(seen.max(audit).max(unique::prune(&database, PRUNED_AT_ONCE).await?))
+        };
         let pause = match pruned.await {
             Ok(forgotten) if forgotten == PRUNED_AT_ONCE as usize => BREATH,
             Ok(_) => PRUNE_EVERY,
@@ -34,5 +36,11 @@ pub async fn prune_forever(database: Database) {
 /// Answers how many were forgotten.
 pub async fn prune(database: &Database) -> Result<usize, Error> {
     let file = include_str!("../../sql/admin/prune_seen.sql");
+    Ok(database.query(Purpose::Admin, file, &[int8(&PRUNED_AT_ONCE)]).await?.len())
+}
+
+/// Forgets who gave events over HTTP. Answers how many rows.
+async fn prune_audit(database: &Database) -> Result<usize, Error> {
+    let file = include_str!("../../sql/admin/prune_audit.sql");
     Ok(database.query(Purpose::Admin, file, &[int8(&PRUNED_AT_ONCE)]).await?.len())
 }

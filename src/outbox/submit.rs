@@ -37,6 +37,8 @@ pub struct Submission {
     pub traceparent: Option<String>,
     pub source_at: i64,
     pub due: Option<Timestamp>,
+    /// It waits for this long at the least, by the database's clock.
+    pub delay: Duration,
     pub lane: Option<Lane>,
     /// For a key that the caller gave: what stands for the key, and what stands for the request.
     pub own: Option<(Fingerprint, Fingerprint)>,

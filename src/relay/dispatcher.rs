@@ -92,7 +92,9 @@ pub(super) struct Dispatcher {
     pub next_sweep_at: Instant,
     pub next_beat_at: Instant,
     pub looking: bool,
-    /// Until then nothing is taken over from others: Postgres was away.
+    /// Since when no look has succeeded.
+    pub failing_since: Option<Instant>,
+    /// Until then nothing is taken over from others, or given back for them: Postgres was away.
     pub unsure_until: Instant,
 
     pub messages: UnboundedSender<Message>,
@@ -155,6 +157,7 @@ impl Dispatcher {
             next_sweep_at: now,
             next_beat_at: now,
             looking: false,
+            failing_since: None,
             unsure_until: now,
             messages,
             inbox: Some(inbox),

@@ -26,7 +26,9 @@ pub(super) enum Message {
         taken: Vec<Delivery>,
         waiting: Vec<CursorId>,
     },
-    LookFailed,
+    LookFailed {
+        began: Instant,
+    },
     Extended {
         asked: Vec<Progress>,
         kept: Option<Vec<Kept>>,
@@ -76,7 +78,7 @@ impl Dispatcher {
         match message {
             Message::Finished(finished) => self.finish(*finished),
             Message::Looked { taken, waiting } => self.looked(taken, &waiting),
-            Message::LookFailed => self.look_failed(),
+            Message::LookFailed { began } => self.look_failed(began),
             Message::Extended { asked, kept, lease_until } => self.extended(&asked, kept, lease_until),
             Message::Released { cursor, epoch } => {
                 // Taken anew meanwhile, when the reply was late: that one stays.

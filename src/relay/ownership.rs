@@ -30,7 +30,8 @@ impl Dispatcher {
         self.looking = true;
         let (shared, workflow, messages) = (self.shared.clone(), self.workflow.clone(), self.messages.clone());
         let held: Vec<CursorId> = self.windows.keys().copied().collect();
-        let take_over = if Instant::now() < self.unsure_until { TakeOver::Nobodys } else { TakeOver::Expired };
+        let began = Instant::now();
+        let take_over = if began < self.unsure_until { TakeOver::Nobodys } else { TakeOver::Expired };
         tokio::spawn(async move {
             let ordered = workflow.delivery.ordering.is_some();
             let mut taken = Vec::new();
@@ -39,7 +40,7 @@ impl Dispatcher {
                 Ok(found) => found,
                 Err(error) => {
                     warn!(workflow = %workflow.id, error = %chain(&error), "looking for deliveries failed");
-                    let _ = messages.send(Message::LookFailed);
+                    let _ = messages.send(Message::LookFailed { began });
                     return;
                 }
             };
@@ -61,14 +62,18 @@ impl Dispatcher {
         });
     }
 
-    /// Postgres was away: others may have been cut off from it too, and what they hold is theirs until they can say so.
-    pub(super) fn look_failed(&mut self) {
+    /// Postgres was away for so long that others look gone: what they hold is theirs until they had time to say that they are there.
+    pub(super) fn look_failed(&mut self, began: Instant) {
         self.looking = false;
-        self.unsure_until = Instant::now() + GONE_AFTER;
+        let now = Instant::now();
+        if now - *self.failing_since.get_or_insert(began) >= GONE_AFTER {
+            self.unsure_until = now + GONE_AFTER;
+        }
     }
 
     pub(super) fn looked(&mut self, taken: Vec<Delivery>, waiting: &[CursorId]) {
         self.looking = false;
+        self.failing_since = None;
         for cursor in waiting {
             if let Some(window) = self.windows.get_mut(cursor) {
                 window.may_wait = true;
@@ -161,9 +166,7 @@ impl Dispatcher {
     pub(super) fn extended(&mut self, asked: &[Progress], kept: Option<Vec<Kept>>, lease_until: Instant) {
         // No answer: the leases run on as they are, and nothing starts that they would not outlast.
         let Some(kept) = kept else {
-            let now = Instant::now();
-            self.next_beat_at = self.next_beat_at.min(now + ASK_AGAIN);
-            self.unsure_until = now + GONE_AFTER;
+            self.next_beat_at = self.next_beat_at.min(Instant::now() + ASK_AGAIN);
             return;
         };
         for Progress { cursor, epoch, .. } in asked {
@@ -172,7 +175,7 @@ impl Dispatcher {
             match kept.iter().find(|k| k.cursor == *cursor) {
                 Some(kept) => {
                     window.lease_until = lease_until;
-                    if kept.wanted {
+                    if kept.wanted && Instant::now() >= self.unsure_until {
                         self.release(*cursor);
                     }
                 }

@@ -112,7 +112,7 @@ async fn a_rename_under_load_loses_nothing_and_repeats_nothing() {
 async fn an_invalid_configuration_is_refused_whole_and_the_old_one_stays() {
     let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
     let mut config = Config::new(&topic, &database, &receiver);
-    let relay = Relay::start(&config);
+    let mut relay = Relay::start(&config);
     relay.ready().await;
     config.extra = another(&topic, &receiver, "fine") + &another(&topic, &receiver, "NOT an id");
     write(&config, &relay);
@@ -137,6 +137,13 @@ async fn an_invalid_configuration_is_refused_whole_and_the_old_one_stays() {
     relay.signal(HANGUP);
     reloaded(&relay, "refused", 3.0).await;
     assert!(relay.log().contains("orders: a change to or from `at-most-once`"), "{}", relay.log());
+    // Nor does a process start with it beside one that runs.
+    let mut beside = Relay::start_migrated(&config);
+    assert_eq!(beside.ended(PATIENCE).await.code(), Some(1));
+    assert!(beside.log().contains("orders: a change to or from `at-most-once`"), "{}", beside.log());
+    relay.kill();
+    let alone = Relay::start_migrated(&config);
+    alone.ready().await;
 }
 
 /// A relay whose workflow `orders` was removed with 30 events that could not be delivered, and whose endpoint is well again.

@@ -251,6 +251,12 @@ async fn nobody_takes_over_from_others_just_because_an_outage_was_long() {
     .await;
     let apart = "select count(*) from oncebox.senders('w', 5) where apart";
     assert_eq!(test.count(apart).await, 0);
+    let wanted = async |process, cursor| kept(process, cursor).await.iter().any(|kept| kept.wanted);
+    assert!(!wanted(first, 0).await, "whoever reads it does not send");
+    test.execute("update oncebox.cursor set owner = (select id from oncebox.process where takes is null)").await;
+    assert!(wanted(first, 0).await, "whoever reads it sends");
+    test.execute("update oncebox.cursor set owner = gen_random_uuid()").await;
+    assert!(!wanted(first, 0).await, "whoever read it is gone");
     test.execute(&format!("delete from oncebox.process where id = '{old}'")).await;
     assert_eq!(test.count(apart).await, 2);
 }

@@ -112,7 +112,8 @@ struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-9", &format!("-{}", self.0.id())]).status();
+        let _ = Command::new("kill").args(["-9", "--", &format!("-{}", self.0.id())]).status();
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }

@@ -13,8 +13,8 @@ use super::Shown;
 use crate::config::{Auth, Compression, IdempotencyKey, Method, Workflow};
 
 const HIDDEN: &str = "***";
-/// Headers that carry credentials, whoever set them.
-const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+/// What names of headers hold that carry credentials, whoever set them.
+const CREDENTIALS: [&str; 6] = ["authorization", "cookie", "key", "token", "secret", "password"];
 
 /// The request that is made of an event, as the configuration is now. Each request adds `oncebox-attempt` and `oncebox-fence`, the digest of
 /// its body, and the headers that HTTP itself needs.
@@ -78,7 +78,7 @@ fn configured(workflow: &Workflow, document: &Value) -> BTreeMap<String, String>
         values.peek().is_some() && values.all(|(_, value)| !value.as_str().is_some_and(|text| text.contains("${")))
     };
     let shown = |(name, value): &(String, crate::config::Secret)| {
-        let is_plain = is_written_out(name) && !CREDENTIALS.contains(&name.as_str());
+        let is_plain = is_written_out(name) && !CREDENTIALS.iter().any(|part| name.to_lowercase().contains(part));
         (name.clone(), if is_plain { value.expose().to_owned() } else { HIDDEN.to_owned() })
     };
     workflow.endpoint.headers.iter().map(shown).collect()

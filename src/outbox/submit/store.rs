@@ -230,6 +230,13 @@ impl Writing<'_> {
         let versions: Vec<i64> = stored.iter().map(|(one, ..)| one.version).collect();
         let bodies: Vec<&[u8]> = stored.iter().map(|(one, ..)| one.body.as_slice()).collect();
         let lanes: Vec<Option<i64>> = stored.iter().map(|(one, ..)| one.lane.map(|lane| lane.0)).collect();
+        // Whoever takes the place of another keeps its time.
+        let delay = |one: &Submission, decided: &Option<Decided>| match decided.as_ref().and_then(|decided| decided.due)
+        {
+            Some(_) => 0.0,
+            None => one.delay.as_secs_f64(),
+        };
+        let delays: Vec<f64> = stored.iter().map(|(one, _, decided)| delay(one, decided)).collect();
         let dues: Vec<Option<f64>> = stored.iter().map(|(one, _, decided)| due(one, decided)).collect();
         let fates: Vec<Option<&str>> =
             stored.iter().map(|(_, _, decided)| decided.as_ref().map(|decided| decided.fate.as_str())).collect();
@@ -239,6 +246,12 @@ impl Writing<'_> {
         let waits_indexes: Vec<Option<i32>> = waiting.iter().map(|place| place.map(|place| place.index)).collect();
         let waits_generations: Vec<Option<i32>> =
             waiting.iter().map(|place| place.map(|place| place.generation)).collect();
+        let mut given: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for (one, ..) in &stored {
+            *given.entry((&one.who, &one.workflow)).or_default() += 1;
+        }
+        let (who, to): (Vec<&str>, Vec<&str>) = given.keys().copied().unzip();
+        let events: Vec<i64> = given.values().copied().collect();
         let standing_cursors: Vec<i64> = standing.iter().map(|one| one.cursor.0).collect();
         let standing_at: Vec<i64> = standing.iter().map(|one| one.expected).collect();
         let parameters = [
@@ -260,22 +273,12 @@ impl Writing<'_> {
             int8s(&standing_cursors),
             int8s(&standing_at),
             texts(&traceparents),
+            float8s(&delays),
+            texts(&who),
+            texts(&to),
+            int8s(&events),
         ];
         self.query(include_str!("../../../sql/submit/store.sql"), &parameters).await?;
-        self.note(stored.iter().map(|(one, ..)| *one)).await
-    }
-
-    /// Who gave them, a row for each who and workflow.
-    async fn note(&self, stored: impl Iterator<Item = &Submission>) -> Result<(), Error> {
-        let mut given: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-        for one in stored {
-            *given.entry((&one.who, &one.workflow)).or_default() += 1;
-        }
-        let who: Vec<&str> = given.keys().map(|(who, _)| *who).collect();
-        let workflows: Vec<&str> = given.keys().map(|(_, workflow)| *workflow).collect();
-        let events: Vec<i64> = given.values().copied().collect();
-        let parameters = [texts(&who), texts(&workflows), int8s(&events)];
-        self.query(include_str!("../../../sql/submit/note.sql"), &parameters).await?;
         Ok(())
     }
 }
