@@ -2,11 +2,12 @@
 -- `oncebox.` is replaced by the configured schema.
 --
 -- Most batches are: each event the only one of its record, one type, one configuration, nothing to compare with. Then five lists are
--- looked through instead of thirteen, and nothing is made ready that compares.
+-- looked through instead of thirteen, and nothing is made ready that compares. Their bodies come as one value, which is cut where each is
+-- stored: a list of them is copied three times before that.
 
 create function oncebox.append_alike(
     uuid, bigint[], bigint[], bigint[], bigint[], bigint[], integer[], bigint[], text[], text[],
-    bigint[], bigint[], text[], bigint[], bytea[], text, text, bigint
+    bigint[], bigint[], text[], bigint[], bytea, integer[], integer[], text, text, bigint
 ) returns table (id bigint, claimed boolean, generation integer, day date)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -37,9 +38,10 @@ begin
         insert into oncebox.outbox
                (cursor, record_offset, event_index, generation, day, key, event_type, content_type, source_at, created_at,
                 config_version, body)
-        select e.cursor, e.record_offset, 0, moved.generation, this_day, e.key, $16, $17, e.source_at, clock_timestamp(), $18, e.body
+        select e.cursor, e.record_offset, 0, moved.generation, this_day, e.key, $18, $19, e.source_at, clock_timestamp(), $20,
+               substring($15 from e.body_from for e.body_bytes)
           from (select unnest($11) as cursor, unnest($12) as record_offset, unnest($13) as key, unnest($14) as source_at,
-                       unnest($15) as body) as e
+                       unnest($16) as body_from, unnest($17) as body_bytes) as e
           join moved on moved.id = e.cursor
     ),
     noted as (

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-pub use place::{CursorId, NotAnEventId, Place, encode_components};
+pub use place::{CursorId, NotAnEventId, Place, decode_components, encode_component, encode_components};
 pub use roles::Roles;
 pub use state::{Reason, Standing, UnknownState, WorkflowState};
 

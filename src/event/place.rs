@@ -26,11 +26,26 @@ impl CursorId {
 pub fn encode_components<'a>(components: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     for component in components {
-        let length = u32::try_from(component.len()).expect("a component is far below 4 GiB");
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(component);
+        encode_component(&mut out, component);
     }
     out
+}
+
+pub fn encode_component(out: &mut Vec<u8>, component: &[u8]) {
+    let length = u32::try_from(component.len()).expect("a component is far below 4 GiB");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(component);
+}
+
+/// The list that was encoded.
+pub fn decode_components(mut encoded: &[u8]) -> Vec<&[u8]> {
+    let mut components = Vec::new();
+    while let Some((length, rest)) = encoded.split_first_chunk() {
+        let (component, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        components.push(component);
+        encoded = rest;
+    }
+    components
 }
 
 /// An event's identity.
@@ -136,6 +151,8 @@ mod tests {
         ) {
             let encode = |list: &Vec<Vec<u8>>| encode_components(list.iter().map(Vec::as_slice));
             proptest::prop_assert_eq!(a == b, encode(&a) == encode(&b));
+            let encoded = encode(&a);
+            proptest::prop_assert_eq!(decode_components(&encoded), a.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
     }
 }

@@ -218,6 +218,8 @@ impl Context {
             error!(workflow = %self.workflow.id, error = %failure, "librdkafka refused the revocation");
             self.set_trouble(Trouble::Rejoin);
         }
+        // Whoever reads them from now on is to send what they have.
+        self.signals.assigned.notify_one();
         info!(workflow = %self.workflow.id, removed = partitions.count(), "partitions revoked");
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::observe::Metrics;
 use crate::outbox::batch::{Batch, DeadRecord, Holding};
 use crate::outbox::load::Load;
 use crate::outbox::writer::Coming;
-use crate::transform::{Disposition, Rejection, Transformer};
+use crate::transform::{Disposition, Origin, Rejection, Transformer};
 
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
 
@@ -91,7 +91,8 @@ impl Workers {
 struct Post {
     /// Which record of this thread, counted from 1; 0 when idle.
     record: AtomicU64,
-    position: Mutex<String>,
+    offset: AtomicI64,
+    partition: Mutex<Option<Origin>>,
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -118,7 +119,9 @@ fn watch(posts: &[Arc<Post>]) {
         std::thread::sleep(LOOK_EVERY);
         for (post, busy) in posts.iter().zip(&mut busy) {
             if busy.look(post.record.load(Ordering::Acquire)) {
-                let position = post.position.lock().map(|p| p.clone()).unwrap_or_default();
+                let partition = post.partition.lock().map(|p| p.clone()).unwrap_or_default();
+                let place = |p: Origin| format!("{}/{}/{}", p.topic, p.partition, post.offset.load(Ordering::Acquire));
+                let position = partition.map(place).unwrap_or_default();
                 error!(
                     position,
                     "transforming one record has taken longer than {RECORD_LIMIT:?}; ending the process, because a \
@@ -141,7 +144,7 @@ struct Worker {
     /// How many this thread has begun.
     records: u64,
     /// By workflow version: a new configuration compiles anew.
-    transformers: HashMap<(Arc<str>, i64), Transformer>,
+    transformers: HashMap<(Arc<str>, i64), Arc<Transformer>>,
 }
 
 impl Worker {
@@ -189,10 +192,11 @@ impl Worker {
             loads: vec![load],
             holding: Arc::clone(&holding),
         };
+        let transformer = self.transformer(&holding);
         for record in records {
             let disposition = match convicted.take() {
                 Some(times) => Disposition::Rejected(Rejection::Deadly { times }),
-                None => self.apply(&holding, &record),
+                None => self.apply(&transformer, &holding, &record),
             };
             match disposition {
                 Disposition::Events { drafts, key_fell_back } => {
@@ -230,15 +234,21 @@ impl Worker {
         (Some(batch), cleared)
     }
 
-    fn apply(&mut self, holding: &Arc<Holding>, record: &Record) -> Disposition {
+    /// The programs of the batch's workflow; the watchdog knows whose they are from here on.
+    fn transformer(&mut self, holding: &Arc<Holding>) -> Arc<Transformer> {
         let workflow = &holding.workflow;
         let transformer = self.transformers.entry((Arc::clone(&workflow.id), workflow.version)).or_insert_with(|| {
-            Transformer::new(Arc::clone(workflow)).expect("programs were compiled when the configuration was loaded")
+            let made = Transformer::new(Arc::clone(workflow));
+            Arc::new(made.expect("programs were compiled when the configuration was loaded"))
         });
-        if let Ok(mut position) = self.post.position.lock() {
-            position.clear();
-            position.push_str(&format!("{}/{}/{}", holding.origin.topic, holding.origin.partition, record.offset));
+        if let Ok(mut partition) = self.post.partition.lock() {
+            *partition = Some(holding.origin.clone());
         }
+        Arc::clone(transformer)
+    }
+
+    fn apply(&mut self, transformer: &Transformer, holding: &Holding, record: &Record) -> Disposition {
+        self.post.offset.store(record.offset, Ordering::Release);
         self.records += 1;
         self.post.record.store(self.records, Ordering::Release);
         let result = catch_unwind(AssertUnwindSafe(|| transformer.apply(record, &holding.origin)));

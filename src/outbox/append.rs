@@ -9,11 +9,14 @@ use jiff::civil::Date;
 use tokio_postgres::Row;
 
 use super::batch::Batch;
-use super::columns::{CursorColumns, Special, ThinColumns};
-use super::sql::{bytes_list, float8s, int4s, int8, int8s, text, texts, uuid};
+use super::columns::{CursorColumns, Joined, Special, ThinColumns};
+use super::sql::{bytes, bytes_list, float8s, int4s, int8, int8s, text, texts, uuid};
 use super::unique::{self, Fate, UniqueColumns};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, ProcessId};
+
+/// Bodies that are sent as one value, of which Postgres takes a gigabyte at most.
+const MOST_JOINED: i64 = 256 << 20;
 
 /// A batch that is stored.
 #[derive(Debug, Clone)]
@@ -83,7 +86,7 @@ async fn plain(
 ) -> Result<Vec<Row>, Error> {
     let cursors = CursorColumns::of(batches, claim);
     let events = ThinColumns::of(batches);
-    if events.are_alike() {
+    if events.are_alike() && cursors.bytes.iter().sum::<i64>() <= MOST_JOINED {
         return alike(database, process, &cursors, &events).await;
     }
     let parameters = [
@@ -124,6 +127,7 @@ async fn alike(
     cursors: &CursorColumns,
     events: &ThinColumns<'_>,
 ) -> Result<Vec<Row>, Error> {
+    let bodies = Joined::of(&events.each.bodies);
     let parameters = [
         uuid(&process),
         int8s(&cursors.ids),
@@ -139,7 +143,9 @@ async fn alike(
         int8s(&events.each.offsets),
         texts(&events.each.keys),
         int8s(&events.each.source_ats),
-        bytes_list(&events.each.bodies),
+        bytes(&bodies.all),
+        int4s(&bodies.from),
+        int4s(&bodies.bytes),
         text(&events.event_type),
         text(&events.content_type),
         int8(&events.version),

@@ -6,6 +6,11 @@ use jiff::civil::Date;
 
 use super::attempt::EventRef;
 
+/// The block that an offset is in.
+pub fn of(offset: i64) -> i64 {
+    offset >> 6
+}
+
 /// Columns of the blocks that some events are in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
@@ -34,7 +39,7 @@ impl Blocks {
 
     /// The event's row. Those of its offsets are the last ones.
     fn find(&self, EventRef { place, day, .. }: &EventRef) -> Option<usize> {
-        let near = |row: &usize| self.cursors[*row] == place.cursor.0 && self.blocks[*row] == place.offset >> 6;
+        let near = |row: &usize| self.cursors[*row] == place.cursor.0 && self.blocks[*row] == of(place.offset);
         let is_same = |row: &usize| {
             self.indexes[*row] == place.index && self.generations[*row] == place.generation && self.days[*row] == *day
         };
@@ -43,7 +48,7 @@ impl Blocks {
 
     fn push(&mut self, EventRef { place, day, .. }: &EventRef, bit: i64) {
         self.cursors.push(place.cursor.0);
-        self.blocks.push(place.offset >> 6);
+        self.blocks.push(of(place.offset));
         self.indexes.push(place.index);
         self.generations.push(place.generation);
         self.days.push(*day);

@@ -61,7 +61,7 @@ pub struct DeadColumns<'a> {
 }
 
 fn count(n: usize) -> i32 {
-    i32::try_from(n).expect("a batch is far below 2^31 events")
+    i32::try_from(n).expect("a batch is far below 2^31 events and bytes")
 }
 
 impl CursorColumns {
@@ -149,6 +149,28 @@ impl<'a> ThinColumns<'a> {
             && each.versions.is_empty()
             && each.lanes.is_empty()
             && fingerprints.is_empty()
+    }
+}
+
+/// Byte strings as one, and where each is in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub all: Vec<u8>,
+    /// Counted from 1, as Postgres does.
+    pub from: Vec<i32>,
+    pub bytes: Vec<i32>,
+}
+
+impl Joined {
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let total = parts.iter().map(|part| part.len()).sum();
+        let mut joined = Self { all: Vec::with_capacity(total), from: Vec::new(), bytes: Vec::new() };
+        for part in parts {
+            joined.from.push(count(joined.all.len() + 1));
+            joined.bytes.push(count(part.len()));
+            joined.all.extend_from_slice(part);
+        }
+        joined
     }
 }
 

@@ -7,7 +7,7 @@
 pub mod append;
 pub mod attempt;
 pub mod batch;
-mod block;
+pub(crate) mod block;
 pub mod cancel;
 pub mod claim;
 mod columns;

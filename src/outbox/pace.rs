@@ -10,8 +10,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Default)]
 pub struct Pace {
-    ahead: Mutex<Ahead>,
+    known: Mutex<Known>,
     fell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    ahead: Ahead,
+    /// A reader waits until so many events are ahead at most: to be woken costs more than to be told.
+    waits_for: Option<usize>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +34,15 @@ pub enum Ahead {
 
 impl Pace {
     pub fn tell(&self, ahead: Ahead) {
-        let mut known = self.ahead.lock().expect("no holder of this lock panics");
-        if *known != ahead {
-            *known = ahead;
+        let mut known = self.known.lock().expect("no holder of this lock panics");
+        known.ahead = ahead;
+        let is_awaited = known.waits_for.is_some_and(|most| match ahead {
+            Ahead::Unknown => true,
+            Ahead::Behind => false,
+            Ahead::By { events, .. } => events <= most,
+        });
+        if is_awaited {
+            known.waits_for = None;
             drop(known);
             self.fell.notify_all();
         }
@@ -47,14 +60,20 @@ impl Pace {
                 .map(|room| room.min(most_records)),
         };
         let deadline = Instant::now() + patience;
-        let mut known = self.ahead.lock().expect("no holder of this lock panics");
+        let mut known = self.known.lock().expect("no holder of this lock panics");
         loop {
-            if let Some(room) = room(*known) {
+            if let Some(room) = room(known.ahead) {
+                known.waits_for = None;
                 return room;
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
+                known.waits_for = None;
                 return most_records;
             };
+            known.waits_for = Some(match known.ahead {
+                Ahead::By { most, .. } => (most - most / 2).saturating_sub(on_their_way()),
+                Ahead::Unknown | Ahead::Behind => 0,
+            });
             // What is on its way may turn out to be no events, and nobody tells.
             known = self.fell.wait_timeout(known, left.min(LOOK_EVERY)).expect("no holder of this lock panics").0;
         }

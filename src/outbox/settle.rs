@@ -42,44 +42,33 @@ impl Settled {
     }
 }
 
-/// Writes deliveries down: first attempts and retries each by their own statement.
-pub async fn completed(
-    database: &Database,
-    process: ProcessId,
-    batch: &[Completion],
-) -> Result<HashMap<Place, Settled>, Error> {
-    let mut sorted: Vec<&Completion> = batch.iter().collect();
-    sorted.sort_by_key(|completion| completion.event.place);
-    let (retries, firsts): (Vec<&Completion>, Vec<&Completion>) = sorted.into_iter().partition(|c| c.right.is_retry());
-    let mut settled = HashMap::with_capacity(batch.len());
-    if !firsts.is_empty() {
-        settled.extend(completed_first(database, process, &firsts).await?);
+/// Writes deliveries down: first attempts and retries each by their own statement. Answers what became of each, in their order.
+pub async fn completed(database: &Database, process: ProcessId, batch: &[Completion]) -> Result<Vec<Settled>, Error> {
+    let mut sorted: Vec<usize> = (0..batch.len()).collect();
+    sorted.sort_by_key(|at| batch[*at].event.place);
+    let (retries, firsts): (Vec<usize>, Vec<usize>) = sorted.into_iter().partition(|at| batch[*at].right.is_retry());
+    let mut settled = vec![Settled::Recorded; batch.len()];
+    // Nearly always there is one.
+    let mut by_status: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    for at in firsts {
+        by_status.entry(batch[at].status).or_default().push(at);
+    }
+    for (status, places) in by_status {
+        let part: Vec<&Completion> = places.iter().map(|at| &batch[*at]).collect();
+        let is_new = match completed_new(database, process, status, &part).await {
+            // One of them had ended before, or was sent under a delivery that is lost.
+            Err(error) if error.is_conflict() => false,
+            is_new => is_new?,
+        };
+        if !is_new {
+            let judged = completed_again(database, process, &part).await?;
+            places.iter().zip(judged).for_each(|(at, one)| settled[*at] = one);
+        }
     }
     if !retries.is_empty() {
-        settled.extend(completed_retry(database, &retries).await?);
-    }
-    Ok(settled)
-}
-
-async fn completed_first(
-    database: &Database,
-    process: ProcessId,
-    batch: &[&Completion],
-) -> Result<Vec<(Place, Settled)>, Error> {
-    // Nearly always there is one.
-    let mut by_status: BTreeMap<Option<u16>, Vec<&Completion>> = BTreeMap::new();
-    for completion in batch {
-        by_status.entry(completion.status).or_default().push(completion);
-    }
-    let mut settled = Vec::with_capacity(batch.len());
-    for (status, batch) in by_status {
-        settled.extend(match completed_new(database, process, status, &batch).await {
-            Ok(true) => batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect(),
-            Ok(false) => completed_again(database, process, &batch).await?,
-            // One of them had ended before, or was sent under a delivery that is lost.
-            Err(error) if error.is_conflict() => completed_again(database, process, &batch).await?,
-            Err(error) => return Err(error),
-        });
+        let part: Vec<&Completion> = retries.iter().map(|at| &batch[*at]).collect();
+        let judged = completed_retry(database, &part).await?;
+        retries.iter().zip(judged).for_each(|(at, one)| settled[*at] = one);
     }
     Ok(settled)
 }
@@ -139,7 +128,7 @@ async fn completed_again(
     database: &Database,
     process: ProcessId,
     batch: &[&Completion],
-) -> Result<Vec<(Place, Settled)>, Error> {
+) -> Result<Vec<Settled>, Error> {
     let places = Places::of(batch.iter().map(|c| &c.event));
     let (statuses, bytes) = statuses_and_bytes(batch);
     let cursors = places.distinct_cursors();
@@ -160,12 +149,12 @@ async fn completed_again(
     let done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = held.contains(&(c.event.place.cursor.0, c.right.fence()));
-        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
+        Settled::of(done.contains(&c.event.place), in_time)
     });
     Ok(judged.collect())
 }
 
-async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<(Place, Settled)>, Error> {
+async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<Settled>, Error> {
     let places = Places::of(batch.iter().map(|c| &c.event));
     let (statuses, bytes) = statuses_and_bytes(batch);
     let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
@@ -190,7 +179,7 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
     let done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = fences.get(&c.event.place) == Some(&c.right.fence());
-        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
+        Settled::of(done.contains(&c.event.place), in_time)
     });
     Ok(judged.collect())
 }

@@ -3,6 +3,7 @@
 //! In flight lasts until the outcome is committed: at most twice the concurrency per process, so that a kill repeats no
 //! more than that.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{debug, error, info, warn};
@@ -88,7 +89,11 @@ impl Dispatcher {
             let Some(window) = self.windows.get_mut(&cursor) else { continue };
             let Some(event) = started else { continue };
             if window.has_queued() {
-                self.turns.push_back(cursor);
+                // Neighbours end up in one row: a cursor's turn lasts until its next block of them.
+                match window.is_next_beside(&event) {
+                    true => self.turns.push_front(cursor),
+                    false => self.turns.push_back(cursor),
+                }
                 passes += 1;
             }
             self.note_start(&event);
@@ -213,7 +218,7 @@ impl Dispatcher {
             self.metrics.latency.observe(seconds_since(at * 1000));
         }
         self.shared.settler.delivered(Delivered {
-            workflow: self.workflow.id.clone(),
+            metrics: Arc::clone(&self.metrics),
             completion: Completion {
                 event: EventRef::from(&job.event),
                 right: job.right,

@@ -31,6 +31,9 @@ use crate::send::wire::Connection;
 
 /// The poll is the truth; wake-ups only make it faster.
 pub(super) const POLL: Duration = Duration::from_millis(250);
+/// While partitions change hands; a rebalance is over long before.
+const RESTLESS_FOR: Duration = Duration::from_secs(15);
+const RESTLESS_BEAT: Duration = Duration::from_millis(500);
 
 pub(super) struct Dispatcher {
     pub workflow: Arc<Workflow>,
@@ -91,6 +94,8 @@ pub(super) struct Dispatcher {
     pub next_look_at: Instant,
     pub next_sweep_at: Instant,
     pub next_beat_at: Instant,
+    /// Until then partitions change hands: their deliveries are asked for at every short beat.
+    pub restless_until: Instant,
     pub looking: bool,
     /// Since when no look has succeeded.
     pub failing_since: Option<Instant>,
@@ -102,7 +107,7 @@ pub(super) struct Dispatcher {
     pub news: UnboundedSender<News>,
     news_inbox: Option<UnboundedReceiver<News>>,
     pub reply: Reply,
-    committed_inbox: Option<UnboundedReceiver<Committed>>,
+    committed_inbox: Option<UnboundedReceiver<Vec<Committed>>>,
 }
 
 impl Dispatcher {
@@ -156,6 +161,7 @@ impl Dispatcher {
             next_look_at: now,
             next_sweep_at: now,
             next_beat_at: now,
+            restless_until: now,
             looking: false,
             failing_since: None,
             unsure_until: now,
@@ -189,14 +195,24 @@ impl Dispatcher {
             tokio::select! {
                 _ = inbox.recv_many(&mut messages, 256) => messages.drain(..).for_each(|m| self.take_in(m)),
                 _ = news.recv_many(&mut tidings, 64) => tidings.drain(..).for_each(|n| self.hear(n)),
-                _ = committed.recv_many(&mut settled, 1024) => settled.drain(..).for_each(|c| self.settled(c)),
+                _ = committed.recv_many(&mut settled, 1024) => settled.drain(..).flatten().for_each(|c| self.settled(c)),
                 _ = receive(&mut parcels, &mut received) => received.drain(..).for_each(|p| self.receive(p)),
                 _ = poll.tick() => {}
                 () = tokio::time::sleep_until(wake.into()) => {}
-                () = signals.assigned.notified() => self.next_look_at = Instant::now(),
+                () = signals.assigned.notified() => self.reassigned(Instant::now()),
                 notice = notify::about(&mut signals.heard, &id) => self.heard(notice),
                 Ok(()) = signals.state.changed() => self.state = *signals.state.borrow(),
                 Ok(()) = signals.stopping.changed(), if !self.stopping => self.stop(),
+            }
+            // What else is there already is taken in with it: what follows costs the same for one as for many.
+            while let Ok(message) = inbox.try_recv() {
+                self.take_in(message);
+            }
+            while let Ok(word) = committed.try_recv() {
+                word.into_iter().for_each(|c| self.settled(c));
+            }
+            while let Ok(tiding) = news.try_recv() {
+                self.hear(tiding);
             }
             self.work();
             let idle = self.windows.is_empty() && self.direct.is_empty() && self.unsettled == 0 && self.storing == 0;
@@ -211,7 +227,7 @@ impl Dispatcher {
     fn work(&mut self) {
         let now = Instant::now();
         if now >= self.next_beat_at {
-            self.next_beat_at = now + self.beat();
+            self.next_beat_at = now + self.beat(now);
             self.extend();
         }
         if self.share.stands_by() {
@@ -270,11 +286,19 @@ impl Dispatcher {
         claims.chain(self.rate.next_at()).fold(wake, Instant::min)
     }
 
-    /// Often enough that a lease always outlasts an attempt that starts now.
-    fn beat(&self) -> Duration {
+    /// Often enough that a lease always outlasts an attempt that starts now; and that who reads a partition by now need not wait long
+    /// for its delivery.
+    fn beat(&self, now: Instant) -> Duration {
         let lease = self.workflow.delivery.lease;
         let slack = lease.saturating_sub(self.workflow.endpoint.timeout) / 2;
-        (lease / 3).min(slack).max(Duration::from_millis(100))
+        let beat = (lease / 3).min(slack).max(Duration::from_millis(100));
+        if now < self.restless_until { beat.min(RESTLESS_BEAT) } else { beat }
+    }
+
+    /// This process reads other partitions than before.
+    fn reassigned(&mut self, now: Instant) {
+        self.restless_until = now + RESTLESS_FOR;
+        (self.next_look_at, self.next_beat_at) = (now, now);
     }
 
     pub fn may_send(&self) -> bool {

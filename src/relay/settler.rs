@@ -3,7 +3,7 @@
 //! Two queues, so that a burst of failures cannot hold up deliveries. Each takes what queued while its last commit ran.
 //! Nothing is given up: with Postgres away outcomes wait here, bounded by what may be in flight.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use tracing::warn;
 
 use super::persist::until_done;
 use crate::event::{Lane, Place, ProcessId};
-use crate::observe::Metrics;
 use crate::observe::seldom::Seldom;
+use crate::observe::{Metrics, WorkflowMetrics};
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::lane::{self, Behind};
@@ -52,10 +52,31 @@ pub enum LaneIs {
     Behind,
 }
 
-pub type Reply = UnboundedSender<Committed>;
+/// To a dispatcher. Each word wakes it, so that what one commit has for it is one.
+pub type Reply = UnboundedSender<Vec<Committed>>;
+
+/// What there is to tell dispatchers of one commit.
+#[derive(Default)]
+pub(super) struct Words(Vec<(Reply, Vec<Committed>)>);
+
+impl Words {
+    pub(super) fn add(&mut self, to: Reply, committed: Committed) {
+        match self.0.iter_mut().find(|(reply, _)| reply.same_channel(&to)) {
+            Some((_, word)) => word.push(committed),
+            None => self.0.push((to, vec![committed])),
+        }
+    }
+
+    pub(super) fn say(self) {
+        for (reply, word) in self.0 {
+            // A dispatcher that is gone needs no word.
+            let _ = reply.send(word);
+        }
+    }
+}
 
 pub struct Delivered {
-    pub workflow: Arc<str>,
+    pub metrics: Arc<WorkflowMetrics>,
     pub completion: Completion,
     pub answered_at: Instant,
     /// Whether something waits for it to be written down.
@@ -119,43 +140,44 @@ impl Desk {
             gather(&mut queue, &mut batch).await;
             crate::failpoint!("settle.before");
             let completions: Vec<Completion> = batch.iter().map(|item| item.completion.clone()).collect();
+            let mut words = Words::default();
             let settled =
                 until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
                     .await;
             crate::failpoint!("settle.after");
             let too_late = self.note_late(&completions, &settled).await;
-            for item in batch.drain(..) {
-                let place = item.completion.event.place;
-                let metrics = self.metrics.of(&item.workflow);
-                match settled.get(&place) {
-                    Some(Settled::Recorded) => metrics.delivered.inc(),
-                    Some(Settled::Late) => {
+            for (item, settled) in batch.drain(..).zip(settled) {
+                let (place, metrics) = (item.completion.event.place, &item.metrics);
+                match settled {
+                    Settled::Recorded => metrics.delivered.inc(),
+                    Settled::Late => {
                         metrics.delivered.inc();
                         metrics.late_acks.inc();
                     }
-                    Some(Settled::AlreadyDone) if too_late.contains(&place) => metrics.late_acks.inc(),
-                    Some(Settled::AlreadyDone) | None => {}
+                    Settled::AlreadyDone if too_late.contains(&place) => metrics.late_acks.inc(),
+                    Settled::AlreadyDone => {}
                 }
                 metrics.settle_stage.observe(item.answered_at.elapsed().as_secs_f64());
                 let committed = Committed {
                     place,
                     right: item.completion.right,
                     due_in: None,
-                    is_ours: settled.get(&place) == Some(&Settled::Recorded),
+                    is_ours: settled == Settled::Recorded,
                     lane: item.completion.event.lane,
                     lane_is: LaneIs::Free,
                 };
-                let _ = item.reply.send(committed);
+                words.add(item.reply, committed);
             }
+            words.say();
         }
     }
 
     /// An answer that came after its event was given up or cancelled changes nothing, but whoever thinks of a replay should know. One
     /// that came after its event was taken over leaves nothing for anybody to decide. Answers which came too late to change anything.
-    async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) -> HashSet<Place> {
+    async fn note_late(&self, completions: &[Completion], settled: &[Settled]) -> HashSet<Place> {
         let of = |kinds: &[Settled]| -> Vec<EventRef> {
-            let is_one = |c: &&Completion| settled.get(&c.event.place).is_some_and(|settled| kinds.contains(settled));
-            completions.iter().filter(is_one).map(|c| c.event.clone()).collect()
+            let each = completions.iter().zip(settled);
+            each.filter(|(_, settled)| kinds.contains(settled)).map(|(c, _)| c.event.clone()).collect()
         };
         let ended_before = of(&[Settled::AlreadyDone]);
         let too_late = match ended_before.is_empty() {
@@ -188,7 +210,7 @@ impl Desk {
             self.put_behind(behind).await;
             for (death, reply) in dying {
                 let committed = self.park(death).await;
-                let _ = reply.send(committed);
+                let _ = reply.send(vec![committed]);
             }
             self.spill(spilling).await;
             self.bury(burying).await;
@@ -220,6 +242,7 @@ impl Desk {
         let failures: Vec<Failure> = batch.iter().map(|(failure, _)| failure.clone()).collect();
         let written =
             until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
+        let mut words = Words::default();
         for (failure, reply) in batch {
             let place = failure.event.place;
             let is_ours = written.contains(&place);
@@ -230,8 +253,9 @@ impl Desk {
             let due_in = failure.next.due_in().filter(|_| is_ours);
             let lane = failure.event.lane;
             let lane_is = LaneIs::Stored;
-            let _ = reply.send(Committed { place, right: failure.right, due_in, is_ours, lane, lane_is });
+            words.add(reply, Committed { place, right: failure.right, due_in, is_ours, lane, lane_is });
         }
+        words.say();
     }
 
     async fn put_behind(&self, batch: Vec<(Behind, Reply)>) {
@@ -242,12 +266,14 @@ impl Desk {
         let written =
             until_done("putting events behind others", || lane::put_behind(&self.database, self.process, &events))
                 .await;
+        let mut words = Words::default();
         for (behind, reply) in events.into_iter().zip(replies) {
             let (place, lane) = (behind.event.place, behind.event.lane);
             let is_ours = written.contains(&place);
             let right = Right::Range { epoch: behind.epoch };
-            let _ = reply.send(Committed { place, right, due_in: None, is_ours, lane, lane_is: LaneIs::Behind });
+            words.add(reply, Committed { place, right, due_in: None, is_ours, lane, lane_is: LaneIs::Behind });
         }
+        words.say();
     }
 
     pub(super) async fn park(&self, death: Death) -> Committed {

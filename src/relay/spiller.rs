@@ -67,7 +67,7 @@ impl Desk {
                     None
                 }
             };
-            let _ = reply.send(Committed { place, right, due_in, is_ours, lane: None, lane_is: LaneIs::Free });
+            let _ = reply.send(vec![Committed { place, right, due_in, is_ours, lane: None, lane_is: LaneIs::Free }]);
         }
     }
 
@@ -107,7 +107,8 @@ impl Desk {
             }
             let right = Right::Direct { epoch: burial.epoch };
             let (place, is_ours) = (burial.place, fresh.is_some());
-            let _ = reply.send(Committed { place, right, due_in: None, is_ours, lane: None, lane_is: LaneIs::Free });
+            let _ =
+                reply.send(vec![Committed { place, right, due_in: None, is_ours, lane: None, lane_is: LaneIs::Free }]);
         }
     }
 }

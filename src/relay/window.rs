@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::lanes::{Lanes, Turn};
 use crate::event::{CursorId, Event, Place};
+use crate::outbox::block;
 use crate::outbox::delivery::{Delivery, Progress};
 use crate::outbox::handoff::HandOff;
 
@@ -194,6 +195,12 @@ impl Window {
                 Turn::Behind(events) => self.behind.extend(events),
             }
         }
+    }
+
+    /// Whether the next event's end is kept in the same row as this one's.
+    pub fn is_next_beside(&self, event: &Event) -> bool {
+        let next = self.ready.front().or(self.queue.front());
+        next.is_some_and(|next| block::of(next.place.offset) == block::of(event.place.offset))
     }
 
     /// Takes an event out that was not started, and whose turn has not come.

@@ -11,7 +11,7 @@ use super::Origin;
 use super::debezium::{self, Change};
 use super::decode::{Decoded, minified};
 use super::key_format::{Field, Format};
-use crate::event::{Fingerprint, Record, encode_components};
+use crate::event::{Fingerprint, Record, decode_components, encode_component};
 
 const VERSION: &str = "oncebox-key-1";
 const READABLE_LENGTH: usize = 40;
@@ -19,7 +19,7 @@ const HASH_LENGTH: usize = 22;
 /// The keys of one record's events: all but the index is already encoded.
 pub struct Keys {
     readable: String,
-    components: Vec<Vec<u8>>,
+    encoded: Vec<u8>,
     fell_back: bool,
 }
 
@@ -31,46 +31,49 @@ impl Keys {
         change: Option<&Change<'_>>,
         value: &Decoded<'_>,
     ) -> Self {
-        let named: Option<Vec<Pairs>> =
-            format.fields.iter().map(|field| resolve(field, record, origin, change, value)).collect();
-        let fell_back = named.is_none();
-        let parts = match named {
-            Some(parts) if !parts.is_empty() => parts.into_iter().flatten().collect(),
-            Some(_) | None => coordinates(record, origin),
-        };
         let namespace = if crate::mutant!("key-without-workflow") { "" } else { &format.namespace };
-        let mut components = vec![VERSION.as_bytes().to_vec(), namespace.as_bytes().to_vec()];
+        let mut parts = Parts { encoded: Vec::with_capacity(256) };
+        parts.add(VERSION.as_bytes());
+        parts.add(namespace.as_bytes());
         if crate::mutant!("random-key") {
-            components.push(rand::random::<u64>().to_be_bytes().to_vec());
+            parts.add(&rand::random::<u64>().to_be_bytes());
         }
-        for (name, value) in parts {
-            if crate::mutant!("key-without-partition") && name == "partition" {
-                continue;
-            }
-            components.push(name.into_bytes());
-            components.push(value);
+        let begin = parts.encoded.len();
+        let named = format.fields.iter().map(|field| parts.resolve(field, record, origin, change, value));
+        let fell_back = named.collect::<Option<()>>().is_none();
+        if fell_back {
+            parts.encoded.truncate(begin);
         }
-        Self { readable: readable(origin, change), components, fell_back }
+        if parts.encoded.len() == begin {
+            parts.coordinates(record, origin);
+        }
+        Self { readable: readable(origin, change), encoded: parts.encoded, fell_back }
     }
 
     /// What tells the event of this index from every other.
     pub fn fingerprint(&self, index: i32) -> Fingerprint {
-        let index = index.to_string();
-        let tail: [&[u8]; 2] = [b"index", index.as_bytes()];
-        Sha256::digest(encode_components(self.components.iter().map(Vec::as_slice).chain(tail))).into()
+        let mut tail = Parts { encoded: Vec::with_capacity(32) };
+        tail.number("index", index.into());
+        Sha256::new().chain_update(&self.encoded).chain_update(&tail.encoded).finalize().into()
     }
 
     /// The key of the event with this fingerprint.
     pub fn key_of(&self, fingerprint: &Fingerprint) -> String {
-        let mut hash = URL_SAFE_NO_PAD.encode(fingerprint);
-        hash.truncate(HASH_LENGTH);
-        format!("{}-{hash}", self.readable)
+        let mut key = String::with_capacity(self.readable.len() + 44);
+        key.push_str(&self.readable);
+        key.push('-');
+        let length = key.len() + HASH_LENGTH;
+        URL_SAFE_NO_PAD.encode_string(fingerprint, &mut key);
+        key.truncate(length);
+        key
     }
 
     /// Namespace, names and values as the hash covers them, without the version before them and the index after them.
     pub fn components(&self) -> (&[u8], impl Iterator<Item = (&[u8], &[u8])>) {
-        let pairs = self.components[2..].chunks_exact(2).map(|pair| (pair[0].as_slice(), pair[1].as_slice()));
-        (&self.components[1], pairs)
+        let components = decode_components(&self.encoded);
+        let mut rest = components.into_iter().skip(1);
+        let namespace = rest.next().expect("there always is one");
+        (namespace, std::iter::from_fn(move || rest.next().zip(rest.next())))
     }
 
     /// Whether a field that the format names was missing, so that the coordinates stand in for it.
@@ -79,56 +82,74 @@ impl Keys {
     }
 }
 
-/// Names and values, in order.
-type Pairs = Vec<(String, Vec<u8>)>;
-
-fn pair(name: &str, value: impl Into<Vec<u8>>) -> (String, Vec<u8>) {
-    (name.to_owned(), value.into())
+/// What the hash covers, as it grows: names and values.
+struct Parts {
+    encoded: Vec<u8>,
 }
 
-fn coordinates(record: &Record, origin: &Origin) -> Pairs {
-    vec![
-        pair("cluster", &*origin.cluster),
-        pair("topicId", &*origin.topic_id),
-        pair("partition", origin.partition.to_string()),
-        pair("offset", record.offset.to_string()),
-    ]
-}
+impl Parts {
+    fn add(&mut self, component: &[u8]) {
+        encode_component(&mut self.encoded, component);
+    }
 
-/// What one placeholder contributes; nothing at all when what it names is missing.
-fn resolve(
-    field: &Field,
-    record: &Record,
-    origin: &Origin,
-    change: Option<&Change<'_>>,
-    value: &Decoded<'_>,
-) -> Option<Pairs> {
-    let one = |name: &str, value: Vec<u8>| Some(vec![pair(name, value)]);
-    match field {
-        Field::Database => one("database", change?.database.clone()?.into()),
-        Field::Schema => one("schema", change?.schema.clone()?.into()),
-        Field::Table => {
-            let change = change?;
-            let schema = change.schema.iter().map(|schema| pair("schema", schema.as_str()));
-            let table = pair("table", change.table.clone()?);
-            Some(schema.chain([table]).collect())
+    fn pair(&mut self, name: &str, value: &[u8]) {
+        if crate::mutant!("key-without-partition") && name == "partition" {
+            return;
         }
-        Field::PrimaryKey => one("primaryKey", primary_key(record)?),
-        Field::ChangeVersion => {
-            let change = change.filter(|change| !change.position.is_empty())?;
-            let position = change.position.iter().map(|(name, value)| pair(name, value.as_str()));
-            let op = pair("op", change.op.as_deref().unwrap_or_default());
-            Some(position.chain([op]).collect())
+        self.add(name.as_bytes());
+        self.add(value);
+    }
+
+    fn number(&mut self, name: &str, value: i64) {
+        self.pair(name, value.to_string().as_bytes());
+    }
+
+    fn coordinates(&mut self, record: &Record, origin: &Origin) {
+        self.pair("cluster", origin.cluster.as_bytes());
+        self.pair("topicId", origin.topic_id.as_bytes());
+        self.number("partition", origin.partition.into());
+        self.number("offset", record.offset);
+    }
+
+    /// Adds what one placeholder contributes; nothing at all when what it names is missing.
+    fn resolve(
+        &mut self,
+        field: &Field,
+        record: &Record,
+        origin: &Origin,
+        change: Option<&Change<'_>>,
+        value: &Decoded<'_>,
+    ) -> Option<()> {
+        match field {
+            Field::Database => self.pair("database", change?.database.as_deref()?.as_bytes()),
+            Field::Schema => self.pair("schema", change?.schema.as_deref()?.as_bytes()),
+            Field::Table => {
+                let change = change?;
+                let table = change.table.as_deref()?;
+                if let Some(schema) = &change.schema {
+                    self.pair("schema", schema.as_bytes());
+                }
+                self.pair("table", table.as_bytes());
+            }
+            Field::PrimaryKey => self.pair("primaryKey", &primary_key(record)?),
+            Field::ChangeVersion => {
+                let change = change.filter(|change| !change.position.is_empty())?;
+                for (name, value) in &change.position {
+                    self.pair(name, value.as_bytes());
+                }
+                self.pair("op", change.op.as_deref().unwrap_or_default().as_bytes());
+            }
+            Field::Key => self.pair("key", record.key.as_deref()?),
+            Field::Topic => self.pair("topic", origin.topic.as_bytes()),
+            Field::Partition => self.number("partition", origin.partition.into()),
+            Field::Offset => self.number("offset", record.offset),
+            Field::Pointer(pointer) => self.pair(&pointer.text, pointer.read(value)?.as_bytes()),
+            Field::Header(name) => {
+                let (_, value) = record.headers.iter().rev().find(|(n, _)| n == name.as_bytes())?;
+                self.pair(&format!("header.{name}"), value.as_deref()?);
+            }
         }
-        Field::Key => one("key", record.key.clone()?),
-        Field::Topic => one("topic", origin.topic.as_bytes().to_vec()),
-        Field::Partition => one("partition", origin.partition.to_string().into()),
-        Field::Offset => one("offset", record.offset.to_string().into()),
-        Field::Pointer(pointer) => one(&pointer.text, pointer.read(value)?.into()),
-        Field::Header(name) => {
-            let (_, value) = record.headers.iter().rev().find(|(n, _)| n == name.as_bytes())?;
-            one(&format!("header.{name}"), value.clone()?)
-        }
+        Some(())
     }
 }
 
