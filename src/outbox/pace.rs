@@ -6,7 +6,9 @@
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// What is on its way may turn out to be no events, and nobody tells: how soon that is looked for, and how seldom after a while.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(32);
 
 #[derive(Debug, Default)]
 pub struct Pace {
@@ -60,6 +62,7 @@ impl Pace {
                 .map(|room| room.min(most_records)),
         };
         let deadline = Instant::now() + patience;
+        let mut pause = LOOK_AFTER;
         let mut known = self.known.lock().expect("no holder of this lock panics");
         loop {
             if let Some(room) = room(known.ahead) {
@@ -70,12 +73,14 @@ impl Pace {
                 known.waits_for = None;
                 return most_records;
             };
+            let on_their_way = on_their_way();
             known.waits_for = Some(match known.ahead {
-                Ahead::By { most, .. } => (most - most / 2).saturating_sub(on_their_way()),
-                Ahead::Unknown | Ahead::Behind => 0,
+                Ahead::By { most, .. } => (most - most / 2).saturating_sub(on_their_way),
+                Ahead::Unknown | Ahead::Behind => usize::MAX,
             });
-            // What is on its way may turn out to be no events, and nobody tells.
-            known = self.fell.wait_timeout(known, left.min(LOOK_EVERY)).expect("no holder of this lock panics").0;
+            let at_most = if on_their_way == 0 { left } else { left.min(pause) };
+            pause = (pause * 2).min(LOOK_AT_LEAST_EVERY);
+            known = self.fell.wait_timeout(known, at_most).expect("no holder of this lock panics").0;
         }
     }
 }
