@@ -11,7 +11,7 @@ use crate::support::tools::{self, Browser};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 /// A workflow with dead letters, one event that waits for its next try, and one in doubt that is held.
-async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestDatabase, TestReceiver, Relay) {
+pub async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestDatabase, TestReceiver, Relay) {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let receiver = TestReceiver::deciding(|seen| {
         let body: serde_json::Value = serde_json::from_slice(&seen.body).expect("JSON");

@@ -24,6 +24,7 @@ mod fleet;
 mod gap;
 mod in_doubt;
 mod ingest;
+mod keyboard;
 mod lag;
 mod limits;
 mod logs;

@@ -23,7 +23,7 @@ export async function workflows() {
       ["Oldest", (w) => age(w.undeliveredAgeSeconds), "number"],
       ["In Kafka", (w) => w.kafkaLagRecords?.toLocaleString("en") ?? "–", "number"],
       ["Waiting", (w) => undelivered(w).toLocaleString("en"), "number"],
-      ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}` }, many(w.deadLetters)) : "0"), "number"],
+      ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}`, id: `dead-${w.id}` }, many(w.deadLetters)) : "0"), "number"],
       ["Errors", (w) => el("span", { class: (w.live?.errorShare ?? 0) > 0.05 ? "late" : "" }, percent(w.live?.errorShare)), "number"],
       ["Per second", (w) => (w.live ? w.live.perSecond.toFixed(1) : "–"), "number"],
       ["Five minutes", (w) => (w.live ? spark(w.live.history) : "–")],
@@ -117,15 +117,15 @@ export async function workflow(id, refresh) {
     el("div", { id: "errors" }, table([
       ["When", (a) => when(a.at)], ["Outcome", (a) => a.outcome], ["Status", (a) => a.status ?? "–", "number"], ["What", (a) => a.error ?? "–"],
       ["Took", (a) => `${count(a.millis)} ms`, "number"], ["Request", (a) => a.send, "number"],
-      ["Event", (a) => el("a", { href: `#/events/${part(a.event)}` }, a.event)], ["Now", (a) => chip(a.state)],
+      ["Event", (a) => el("a", { href: `#/events/${part(a.event)}`, id: `error-${a.event}-${a.send}` }, a.event)], ["Now", (a) => chip(a.state)],
     ], w.lastErrors ?? [], "No request has failed of an event that waits, is held or is dead.")),
     el("h2", {}, "Waiting"),
     el("div", { id: "waiting" }, listed([...held.items, ...tried.items], more.length ? "None so far: there is more to look through." : "Nothing is held or waits for another try.")),
     more.length ? el("p", { class: "more" }, more.map(([, state, text]) => el("a", { href: all(state), id: `more-${state}` }, text))) : null,
     el("h2", {}, "Dead letters"),
     table([
-      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],
+      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}`, id: `letter-${d.id}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],
     ], dead.items, "None."),
-    dead.items.length ? el("p", {}, el("a", { href: `#/dead-letters?workflow=${part(id)}` }, "All of them")) : null,
+    dead.items.length ? el("p", {}, el("a", { href: `#/dead-letters?workflow=${part(id)}`, id: "letters-all" }, "All of them")) : null,
   ].filter(Boolean);
 }
