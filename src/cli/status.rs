@@ -123,8 +123,13 @@ fn screen(workflows: &[Workflow], replays: &[Replay]) -> String {
     ];
     let mut lines = vec![table(&header, &rows)];
     for w in workflows {
-        if let Some(reason) = w.reason.as_ref().filter(|_| w.state != "running") {
+        if w.only_its_configuration_pauses_it() {
+            lines.push(format!("{}: paused by its configuration (`paused: true`), and by nobody else", w.id));
+        } else if let Some(reason) = w.reason.as_ref().filter(|_| w.state != "running") {
             lines.push(format!("{}: {} since {:.0} by {}: {reason}", w.id, w.state, w.changed_at, w.changed_by));
+            if w.paused_by_configuration {
+                lines.push(format!("{}: its configuration pauses it too", w.id));
+            }
         } else if w.state == "removed" {
             lines.push(format!("{}: not configured any more; `oncebox drain` or `oncebox park` ends it", w.id));
         } else if !w.is_run {

@@ -31,10 +31,15 @@ export async function workflows() {
   ];
 }
 
+// Only its configuration pauses it: nothing that could be resumed here.
+const isConfigured = (w) => w.state === "paused" && w.sends;
+
 // What keeps a workflow from delivering, in words.
 function why(w) {
   const notes = [];
-  if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
+  if (isConfigured(w)) notes.push("Its configuration pauses it, and nobody else: it runs once paused: true is taken out of that.");
+  else if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
+  if (w.pausedByConfiguration && !isConfigured(w)) notes.push("Its configuration pauses it too: resumed, it stays paused until paused: true is taken out of that.");
   if (w.state === "removed") notes.push("It is not configured any more. Drain delivers what is left, park makes dead letters of it.");
   if (!w.isRun && w.state !== "removed") notes.push("No process runs it.");
   // Half-open is while the one request tries: an endpoint that hangs is so most of the time.
@@ -56,7 +61,7 @@ function actions(w, refresh) {
     return [button("Drain", "What is left is delivered with the last configuration."), button("Park", "Each event that is left becomes a dead letter.", "danger")];
   }
   if (w.state === "running") return [button("Pause", "Nothing is sent until it is resumed. Records are still read and kept.")];
-  return [button("Resume", null, "primary")];
+  return isConfigured(w) ? [] : [button("Resume", null, "primary")];
 }
 
 const seconds = (value) => (value == null ? "–" : value < 1 ? `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms` : `${value} s`);
