@@ -113,7 +113,7 @@ pub struct Live {
     pub history: Vec<f64>,
     /// Requests since the process started, by outcome.
     pub attempts: BTreeMap<String, u64>,
-    /// Seconds in each stage, and from record to delivery (`total`), since the process started.
+    /// Seconds in each stage, and from record to delivery (`total`), over the last five minutes.
     pub stages: BTreeMap<String, Percentiles>,
 }
 

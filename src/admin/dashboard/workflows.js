@@ -112,10 +112,10 @@ export async function workflow(id, refresh) {
     el("h2", {}, "Limits, of all processes together"),
     limits(w),
     ...(live ? [
-      el("h2", {}, "Time in each stage, since this process started"),
+      el("h2", {}, "Time in each stage, last five minutes of this process"),
       table([["Stage", ([name]) => name], ...["p50", "p90", "p99"].map((p) => [p, ([, stage]) => seconds(stage[p]), "number"])],
         ["ingest", "queue", "send", "settle", "total"].map((name) => [name, live.stages[name] ?? {}]), ""),
-      el("h2", {}, "Requests by outcome"),
+      el("h2", {}, "Requests by outcome, since this process started"),
       bars(Object.entries(live.attempts).filter(([, count]) => count > 0).map(([name, count]) => [name, count, name === "delivered" ? "" : "bad"])),
     ] : []),
     el("h2", {}, "Last errors"),
