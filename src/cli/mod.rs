@@ -117,6 +117,17 @@ pub enum Failure {
     Said,
 }
 
+impl Failure {
+    /// In words; none where the verb has printed them.
+    fn words(&self) -> String {
+        match self {
+            Self::Usage(message) => message.clone(),
+            Self::Failed(error) => crate::observe::chain(error.as_ref()),
+            Self::Said => String::new(),
+        }
+    }
+}
+
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::Failed(error.into())

@@ -50,6 +50,7 @@ mod sql;
 mod standing;
 mod start;
 mod start_from;
+mod status;
 mod support;
 mod switch;
 mod tls;
