@@ -20,6 +20,7 @@ mod doubt;
 mod explain;
 mod failover;
 mod fences;
+mod findings;
 mod fleet;
 mod gap;
 mod in_doubt;
