@@ -136,9 +136,12 @@ pub async fn read(database: &Database, only: Option<&str>, configured: &[&str]) 
             if only.is_none() && one.events.undelivered() == 0 && one.dead_letters == 0 {
                 continue;
             }
-            one.state = WorkflowState::Removed.as_str().to_owned();
-            // Nothing of a configuration is left that could.
+            // Nothing is left of a configuration that could pause it.
+            if one.only_its_configuration_pauses_it() {
+                one.reason = None;
+            }
             one.paused_by_configuration = false;
+            one.state = WorkflowState::Removed.as_str().to_owned();
         }
         found.push(one);
     }
@@ -158,7 +161,8 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
     };
     let labels = document.pointer("/labels").cloned().and_then(|labels| serde_json::from_value(labels).ok());
     let (halted, decided): (Option<String>, &str) = (row.get("halted"), row.get("state"));
-    let paused = row.get("paused");
+    // Whoever has what is left of it delivered does not mean the pause that it was removed with.
+    let paused = row.get::<_, bool>("paused") && !row.get::<_, bool>("draining");
     let (state, reason) = match (halted, decided) {
         (Some(halted), _) => (WorkflowState::Halted.as_str(), Some(halted)),
         (None, "running") if paused => (WorkflowState::Paused.as_str(), Some("paused by its configuration".to_owned())),
