@@ -10,6 +10,7 @@ use crate::admin::api::events::Cancellation;
 use crate::dead_letter::{Attempt, Payload};
 use crate::event::{NotAnEventId, Place};
 use crate::operate::events::{Shown, Summary, Word};
+use crate::operate::sought::Sought;
 use crate::operate::{Operator, Page};
 
 #[derive(Debug, clap::Subcommand)]
@@ -40,7 +41,7 @@ pub struct List {
     /// Of this workflow.
     #[arg(long, required_unless_present = "source")]
     workflow: Option<String>,
-    /// Only those in this state.
+    /// Only those in this state; not with --key or --source.
     #[arg(long, value_parser = crate::operate::events::STATES)]
     state: Option<String>,
     /// Only those with this idempotency key; reads all that is stored of the workflow.
@@ -49,9 +50,9 @@ pub struct List {
     /// Only those of this record.
     #[arg(long, value_name = "TOPIC/PARTITION/OFFSET")]
     source: Option<String>,
-    /// At most so many.
-    #[arg(long, default_value_t = 50)]
-    limit: usize,
+    /// At most so many, 50 unless told; not with --key or --source, which find all there are.
+    #[arg(long)]
+    limit: Option<usize>,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -101,12 +102,15 @@ async fn print_list(list: &List) -> Result<(), Failure> {
     let access = list.at.access()?;
     let mut found: Vec<Summary> = Vec::new();
     let mut after: Option<String> = None;
+    let most = list.limit.unwrap_or(50);
+    // These are found on one page, all of them, and take no limit: one that was given is refused where it is asked for.
+    let is_whole = list.key.is_some() || list.source.is_some();
     loop {
-        let limit = (list.limit - found.len()).clamp(1, 500);
+        let limit = if is_whole { list.limit } else { Some((most - found.len()).clamp(1, 500)) };
         let Page { items, next } = one_page(list, &access, after.as_deref(), limit).await?;
         found.extend(items);
         after = next;
-        if after.is_none() || found.len() >= list.limit {
+        if after.is_none() || found.len() >= most {
             break;
         }
         output::progress(&format!("{} events found", found.len()));
@@ -127,26 +131,29 @@ async fn print_list(list: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn one_page(list: &List, access: &Access, after: Option<&str>, limit: usize) -> Result<Page<Summary>, Failure> {
+async fn one_page(
+    list: &List,
+    access: &Access,
+    after: Option<&str>,
+    limit: Option<usize>,
+) -> Result<Page<Summary>, Failure> {
+    let sought = Sought {
+        workflow: list.workflow.as_deref(),
+        state: list.state.as_deref(),
+        key: list.key.as_deref(),
+        source: list.source.as_deref(),
+        after,
+        limit,
+    };
     let pairs = [
         ("workflow", list.workflow.clone()),
         ("state", list.state.clone()),
         ("key", list.key.clone()),
         ("source", list.source.clone()),
         ("after", after.map(str::to_owned)),
-        ("limit", Some(limit.to_string())),
+        ("limit", limit.map(|limit| limit.to_string())),
     ];
-    let here = async |operator: &Operator| {
-        let workflow = list.workflow.as_deref();
-        match (&list.source, workflow, &list.key) {
-            (Some(source), workflow, _) => operator.events_of_record(source, workflow).await,
-            (None, workflow, Some(key)) => operator.events_of_key(workflow.unwrap_or_default(), key).await,
-            (None, workflow, None) => {
-                operator.events(workflow.unwrap_or_default(), list.state.as_deref(), after, limit).await
-            }
-        }
-    };
-    access.get(&query("/v1/events", &pairs), here).await
+    access.get(&query("/v1/events", &pairs), async |operator: &Operator| operator.find(sought).await).await
 }
 
 async fn print_one(show: &Show) -> Result<(), Failure> {

@@ -27,6 +27,7 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::config::problem::Problems;
 use crate::config::{self, Loaded};
 use crate::observe::logging::{self, LogFormat};
 use crate::transform;
@@ -115,6 +116,19 @@ pub enum Failure {
     Failed(anyhow::Error),
     /// The verb has printed what failed: exit 1.
     Said,
+    /// The verb has printed what is wrong with the configuration: exit 2.
+    Refused,
+}
+
+impl Failure {
+    /// In words; none where the verb has printed them.
+    fn words(&self) -> String {
+        match self {
+            Self::Usage(message) => message.clone(),
+            Self::Failed(error) => crate::observe::chain(error.as_ref()),
+            Self::Said | Self::Refused => String::new(),
+        }
+    }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -148,6 +162,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(Failure::Said) => ExitCode::FAILURE,
+        Err(Failure::Refused) => ExitCode::from(2),
     }
 }
 
@@ -203,6 +218,14 @@ fn version() -> &'static str {
 
 /// Loads and checks a configuration, programs included.
 fn load(path: &Path) -> Result<Loaded, Failure> {
+    match examine(path) {
+        (Some(loaded), problems) if problems.is_empty() => Ok(loaded),
+        (_, problems) => Err(Failure::Usage(problems.to_string())),
+    }
+}
+
+/// What a configuration comes to, as far as it does, and every problem of it.
+fn examine(path: &Path) -> (Option<Loaded>, Problems) {
     let (loaded, mut problems) = config::read(path);
     if let Some(loaded) = &loaded {
         for workflow in &loaded.config.workflows {
@@ -211,10 +234,7 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
             }
         }
     }
-    match loaded {
-        Some(loaded) if problems.is_empty() => Ok(loaded),
-        _ => Err(Failure::Usage(problems.to_string())),
-    }
+    (loaded, problems)
 }
 
 /// The runtime of a verb that talks to servers.

@@ -1,4 +1,5 @@
-//! `oncebox dead-letters replay ID`, or with a filter: many, as a job that outlives this command and any process.
+//! `oncebox dead-letters replay ID`, or with a filter: many, as a job that outlives this command and any process. Exit code 1 when not all
+//! were replayed that the command has waited for.
 
 use std::time::Duration;
 
@@ -97,7 +98,25 @@ pub async fn replay(again: &Replay) -> Result<(), Failure> {
         true => println!("{}", serde_json::to_string_pretty(&ended)?),
         false => print_all(std::slice::from_ref(&ended)),
     }
-    Ok(())
+    match left_over(&ended) {
+        Some(what) => Err(anyhow::anyhow!("replay {}: {what}", ended.id).into()),
+        None => Ok(()),
+    }
+}
+
+/// How many dead letters a replay has left, and why; nothing when it has left none.
+fn left_over(ended: &job::Replay) -> Option<String> {
+    let job::Replay { total, replayed, skipped, .. } = ended;
+    let mut why = Vec::new();
+    if ended.state == "cancelled" {
+        let reached = replayed + skipped;
+        why.push(format!("it was cancelled after {reached} of {total} dead letters: the others stay"));
+    }
+    if *skipped > 0 {
+        let last = ended.problem.as_deref().unwrap_or("nothing is on record");
+        why.push(format!("{skipped} of {total} dead letters were skipped and stay; the last one: {last}"));
+    }
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
 fn wanted(order: &Order, dry_run: bool) -> Wanted {
@@ -176,7 +195,12 @@ pub async fn replays(flags: &Replays) -> Result<(), Failure> {
     };
     match flags.json {
         true => println!("{}", serde_json::to_string_pretty(&found)?),
-        false => print_all(&found),
+        false => {
+            print_all(&found);
+            for problem in found.iter().filter_map(|replay| replay.problem.as_ref()) {
+                println!("the last one that was skipped: {problem}");
+            }
+        }
     }
     Ok(())
 }
@@ -190,7 +214,4 @@ fn print_all(replays: &[job::Replay]) {
     };
     let rows: Vec<Vec<String>> = replays.iter().map(row).collect();
     println!("{}", table(&["ID", "STATE", "WORKFLOW", "LETTERS", "REPLAYED", "SKIPPED", "BEGUN"], &rows));
-    for problem in replays.iter().filter_map(|replay| replay.problem.as_ref()) {
-        println!("the last one that was skipped: {problem}");
-    }
 }

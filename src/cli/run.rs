@@ -42,13 +42,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     let (path, roles) = (&flags.path.config, flags.roles());
     let config = checked(path)?;
     let again = path.clone();
-    let load: Loader = Box::new(move || {
-        checked(&again).map_err(|failure| match failure {
-            Failure::Usage(problems) => problems,
-            Failure::Failed(error) => crate::observe::chain(error.as_ref()),
-            Failure::Said => String::new(),
-        })
-    });
+    let load: Loader = Box::new(move || checked(&again).map_err(|failure| failure.words()));
     block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::access::{Access, At};
 use super::output::table;
 use super::{Failure, block_on};
@@ -32,26 +34,43 @@ pub struct Status {
 pub fn run(status: &Status) -> Result<(), Failure> {
     let access = status.at.access()?;
     block_on(async {
-        loop {
-            let (workflows, replays) = read(status, &access).await?;
-            if status.json {
-                println!("{}", serde_json::to_string_pretty(&workflows)?);
-                return Ok(());
-            }
-            let screen = screen(&workflows, &replays);
-            let mut out = std::io::stdout();
-            if status.watch && out.is_terminal() {
-                // From the top, and nothing of before below.
-                write!(out, "\x1b[H\x1b[2J")?;
-            }
-            writeln!(out, "{screen}")?;
-            out.flush()?;
-            if !status.watch {
-                return Ok(());
-            }
-            tokio::time::sleep(REFRESH_EVERY).await;
+        // Whoever has mistyped an address or a name learns it now, and at once.
+        let (workflows, replays) = read(status, &access).await?;
+        if status.json {
+            println!("{}", serde_json::to_string_pretty(&workflows)?);
+            return Ok(());
         }
+        let (mut last, mut seen) = (screen(&workflows, &replays), Timestamp::now());
+        show(status, &last)?;
+        while status.watch {
+            tokio::time::sleep(REFRESH_EVERY).await;
+            match read(status, &access).await {
+                Ok((workflows, replays)) => {
+                    (last, seen) = (screen(&workflows, &replays), Timestamp::now());
+                    show(status, &last)?;
+                }
+                // A process that starts anew, a connection that is lost: a watch outlives them, and says so meanwhile.
+                Err(failure) => {
+                    let trouble = format!("{}; trying again. The last answer is of {seen:.0}", failure.words());
+                    let is_seen = std::io::stdout().is_terminal();
+                    show(status, &if is_seen { format!("{last}\n\n{trouble}") } else { trouble })?;
+                }
+            }
+        }
+        Ok(())
     })
+}
+
+/// Until the next look; on a terminal in place of what was there.
+fn show(status: &Status, screen: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    if status.watch && out.is_terminal() {
+        // From the top, and nothing of before below.
+        write!(out, "\x1b[H\x1b[2J")?;
+    }
+    writeln!(out, "{screen}")?;
+    out.flush()?;
+    Ok(())
 }
 
 async fn read(status: &Status, access: &Access) -> Result<(Vec<Workflow>, Vec<Replay>), Failure> {
@@ -123,8 +142,13 @@ fn screen(workflows: &[Workflow], replays: &[Replay]) -> String {
     ];
     let mut lines = vec![table(&header, &rows)];
     for w in workflows {
-        if let Some(reason) = w.reason.as_ref().filter(|_| w.state != "running") {
+        if w.only_its_configuration_pauses_it() {
+            lines.push(format!("{}: paused by its configuration (`paused: true`), and by nobody else", w.id));
+        } else if let Some(reason) = w.reason.as_ref().filter(|_| w.state != "running") {
             lines.push(format!("{}: {} since {:.0} by {}: {reason}", w.id, w.state, w.changed_at, w.changed_by));
+            if w.paused_by_configuration {
+                lines.push(format!("{}: its configuration pauses it too", w.id));
+            }
         } else if w.state == "removed" {
             lines.push(format!("{}: not configured any more; `oncebox drain` or `oncebox park` ends it", w.id));
         } else if !w.is_run {

@@ -1,14 +1,15 @@
 //! `oncebox validate` and `oncebox schema`. With `--against`, what a configuration would change for the receivers of the
-//! one that runs.
+//! one that runs. With `--json`, what it finds for programs: a list, also when it finds nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use serde::Serialize;
 
 use super::access::Access;
 use super::client::Client;
-use super::{Failure, block_on, load, output};
-use crate::config::problem::each_once;
+use super::{Failure, block_on, examine, load, output};
+use crate::config::problem::{Problem, each_once};
 use crate::config::{Loaded, shape};
 use crate::explain::changes::{self, Change, Planned, Running, Weight};
 use crate::operate::{Operator, running};
@@ -32,9 +33,33 @@ pub struct Validate {
     /// Accept what takes back a promise.
     #[arg(long, requires = "against")]
     accept: bool,
+    /// As JSON: a list of findings with file, line, column, level (error or warning) and message.
+    #[arg(long, conflicts_with_all = ["online", "against"])]
+    json: bool,
+}
+
+/// A problem or a warning, for programs.
+#[derive(Debug, Serialize)]
+struct Finding<'a> {
+    file: &'a str,
+    line: usize,
+    column: usize,
+    /// error or warning.
+    level: &'static str,
+    message: String,
+}
+
+impl<'a> Finding<'a> {
+    fn of(level: &'static str, problem: &'a Problem) -> Self {
+        let place = &problem.place;
+        Self { file: &place.file, line: place.line, column: place.column, level, message: problem.text() }
+    }
 }
 
 pub fn validate(flags: &Validate) -> Result<(), Failure> {
+    if flags.json {
+        return print_findings(&flags.config);
+    }
     let loaded = load(&flags.config)?;
     let warnings = each_once(&loaded.warnings);
     for warning in &warnings {
@@ -48,6 +73,21 @@ pub fn validate(flags: &Validate) -> Result<(), Failure> {
     match &flags.against {
         Some(place) => against(&loaded, place, flags),
         None => Ok(()),
+    }
+}
+
+/// Errors before warnings, each in file order.
+fn print_findings(path: &Path) -> Result<(), Failure> {
+    let (loaded, problems) = examine(path);
+    let errors = problems.sorted();
+    let warnings = loaded.as_ref().map(|loaded| each_once(&loaded.warnings)).unwrap_or_default();
+    let found = each_once(&errors).into_iter().map(|error| Finding::of("error", error));
+    let found: Vec<Finding<'_>> =
+        found.chain(warnings.into_iter().map(|warning| Finding::of("warning", warning))).collect();
+    println!("{}", serde_json::to_string_pretty(&found)?);
+    match loaded {
+        Some(_) if errors.is_empty() => Ok(()),
+        Some(_) | None => Err(Failure::Refused),
     }
 }
 

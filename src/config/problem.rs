@@ -50,15 +50,19 @@ impl Problem {
         self.allowed = Some(allowed.into());
         self
     }
+
+    /// What is wrong and what is allowed, without the place.
+    pub fn text(&self) -> String {
+        match &self.allowed {
+            Some(allowed) => format!("{}; allowed: {allowed}", self.message),
+            None => self.message.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message)?;
-        match &self.allowed {
-            Some(allowed) => write!(f, "; allowed: {allowed}"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.place, self.text())
     }
 }
 

@@ -2,6 +2,11 @@
 
 use super::Demo;
 
+/// Has the receiver process again what it is sent.
+fn mend(port: &str) -> String {
+    format!("curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{}}'")
+}
+
 pub fn print(demo: &Demo) {
     let (program, config, folder) = (demo.program.display(), demo.config(), demo.folder.display());
     let config = config.display();
@@ -9,6 +14,7 @@ pub fn print(demo: &Demo) {
     let admin = demo.admin_port;
     let relay = demo.relay.as_ref().map_or(0, super::Running::pid);
     let receiver = demo.receiver.pid();
+    let mend = mend(&port.to_string());
     println!(
         "
 Everything is still running. The dashboard: http://127.0.0.1:{admin}/
@@ -28,9 +34,19 @@ Copy and paste:
    curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{\"fail\": 1, \"status\": 422}}'
    {program} dead-letters list --config {config}
 5. mend the receiver and replay the dead letter, with the id that the list shows
-   curl -sS -X POST http://127.0.0.1:{port}/_behaviour -d '{{}}'
+   {mend}
    {program} dead-letters replay --config {config} ID
 
 Stop it all with: kill {relay} {receiver}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_walk_in_the_documents_has_the_command_that_the_demo_prints() {
+        let page = include_str!("../../docs/operate.md");
+        let mend = super::mend("PORT");
+        assert!(page.contains(&mend), "{mend}");
+    }
 }

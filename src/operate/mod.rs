@@ -2,15 +2,16 @@
 //!
 //! The HTTP API and the command line both come here, so that both say and do the same, word for word.
 //!
-//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays),
-//! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give), `running` (what a
-//! new configuration is compared with).
+//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` (one by one), `sought` and `listing` (which there are),
+//! `letters` (dead letters and their replays), `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit`
+//! (events that callers give), `running` (what a new configuration is compared with).
 
 pub mod events;
 pub mod letters;
 mod listing;
 pub mod offsets;
 pub mod running;
+pub mod sought;
 pub mod submit;
 pub mod workflows;
 
@@ -132,6 +133,18 @@ impl Operator {
         let hint = closest(id, &known).map(|near| format!(": did you mean `{near}`?"));
         let hint = hint.unwrap_or_else(|| format!("; there are: {}", known.join(", ")));
         Error::NoWorkflow { id: id.to_owned(), hint }
+    }
+}
+
+/// Items on a page, unless told.
+const PAGE: usize = 50;
+const LONGEST_PAGE: usize = 500;
+
+/// How long a page is to be.
+pub fn page_length(limit: Option<usize>) -> Result<usize, Error> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=LONGEST_PAGE => Ok(limit),
+        other => Err(Error::Invalid(format!("limit {other}; allowed: 1 to {LONGEST_PAGE}"))),
     }
 }
 

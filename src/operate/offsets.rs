@@ -126,13 +126,18 @@ impl Operator {
         Ok(())
     }
 
-    /// Proves from Kafka and Postgres that nothing was lost, and names each gap. Stops nothing for it.
+    /// Proves from Kafka and Postgres that nothing was lost, and names each gap. Stops nothing for it. What is on record is enough: the
+    /// workflow may be one that was removed.
     pub async fn verify(&self, id: &str, tell: impl FnMut(&str)) -> Result<Verified, Error> {
-        let flow = self.configured(id).ok_or_else(|| self.no_workflow(id))?;
+        self.known(id).await?;
+        if self.configured(id).is_none() && cursor::list(&self.database, id).await?.is_empty() {
+            // It never read anything, or lives on under another id.
+            return Err(self.no_workflow(id));
+        }
         let _one_at_a_time = PROOFS.try_acquire().map_err(|_| {
             Error::conflict("verify_running", "another proof is under way here: it reads all that is stored")
         })?;
-        let partitions = verify::verify(&self.kafka, &self.database, flow, tell).await?;
+        let partitions = verify::verify(&self.kafka, &self.database, id, tell).await?;
         let gaps = partitions.iter().map(|partition| partition.gaps.len()).sum();
         Ok(Verified { workflow: id.to_owned(), gaps, partitions })
     }

@@ -1,12 +1,13 @@
 //! Workflows as operators see them, and what is decided about them.
 //!
-//! Files: this one, `limits` (what they may do at most), `errors` (what went wrong last).
+//! Files: this one (where they stand), `decisions` (pause, resume, drain, park), `limits` (what they may do at most), `errors` (what went
+//! wrong last).
 
+mod decisions;
 mod errors;
 mod limits;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,13 +17,11 @@ use utoipa::ToSchema;
 use super::{Error, Operator};
 use crate::event::WorkflowState;
 use crate::outbox::sql::text;
-use crate::outbox::{Database, Purpose, left, notify, workflow as store};
+use crate::outbox::{Database, Purpose};
 
+pub use decisions::{Decided, Resumed};
 pub use errors::LastError;
 pub use limits::Limits;
-
-/// What is held for longer is left for another time.
-const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// A workflow and where it stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -38,6 +37,8 @@ pub struct Workflow {
     pub changed_by: String,
     /// Whether it sends, as far as somebody decided about that: not while paused or suspended.
     pub sends: bool,
+    /// Whether its configuration pauses it (`paused: true`), whatever anybody decided: that ends with a change of the configuration alone.
+    pub paused_by_configuration: bool,
     /// Whether a process runs it.
     pub is_run: bool,
     /// Whether what is left of it is being delivered, though it is not configured any more.
@@ -69,6 +70,13 @@ pub struct Workflow {
     pub last_errors: Option<Vec<LastError>>,
     /// What the process that answers knows of its own work. Null where it does not send, or Postgres alone was asked.
     pub live: Option<Live>,
+}
+
+impl Workflow {
+    /// Whether it would run, were it not for its configuration.
+    pub fn only_its_configuration_pauses_it(&self) -> bool {
+        self.paused_by_configuration && self.sends && self.state == WorkflowState::Paused.as_str()
+    }
 }
 
 /// Events of a workflow by state.
@@ -105,7 +113,7 @@ pub struct Live {
     pub history: Vec<f64>,
     /// Requests since the process started, by outcome.
     pub attempts: BTreeMap<String, u64>,
-    /// Seconds in each stage, and from record to delivery (`total`), since the process started.
+    /// Seconds in each stage, and from record to delivery (`total`), over the last five minutes.
     pub stages: BTreeMap<String, Percentiles>,
 }
 
@@ -128,6 +136,11 @@ pub async fn read(database: &Database, only: Option<&str>, configured: &[&str]) 
             if only.is_none() && one.events.undelivered() == 0 && one.dead_letters == 0 {
                 continue;
             }
+            // Nothing is left of a configuration that could pause it.
+            if one.only_its_configuration_pauses_it() {
+                one.reason = None;
+            }
+            one.paused_by_configuration = false;
             one.state = WorkflowState::Removed.as_str().to_owned();
         }
         found.push(one);
@@ -148,7 +161,8 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
     };
     let labels = document.pointer("/labels").cloned().and_then(|labels| serde_json::from_value(labels).ok());
     let (halted, decided): (Option<String>, &str) = (row.get("halted"), row.get("state"));
-    let paused = row.get("paused");
+    // Whoever has what is left of it delivered does not mean the pause that it was removed with.
+    let paused = row.get::<_, bool>("paused") && !row.get::<_, bool>("draining");
     let (state, reason) = match (halted, decided) {
         (Some(halted), _) => (WorkflowState::Halted.as_str(), Some(halted)),
         (None, "running") if paused => (WorkflowState::Paused.as_str(), Some("paused by its configuration".to_owned())),
@@ -168,6 +182,7 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         changed_at: row.get("changed_at"),
         changed_by: row.get("changed_by"),
         sends: decided == WorkflowState::Running.as_str(),
+        paused_by_configuration: paused,
         is_run: row.get("is_run"),
         draining: row.get("draining"),
         guarantee: text("/delivery/guarantee", "idempotent-keys"),
@@ -197,14 +212,6 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
     }
 }
 
-/// What a decision did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Decided {
-    pub workflow: String,
-    /// False when it was so already.
-    pub changed: bool,
-}
-
 impl Operator {
     pub async fn workflow(&self, id: &str) -> Result<Workflow, Error> {
         let found = self.read_workflows(Some(id)).await?.into_iter().next().ok_or_else(|| self.no_workflow(id))?;
@@ -222,66 +229,5 @@ impl Operator {
             one.limits = self.configured(&one.id).map(|flow| Limits::of(&flow.delivery));
         }
         Ok(found)
-    }
-
-    /// Nothing is sent until it is resumed. What comes in is kept, and the clocks of `giveUpAfter` stop.
-    pub async fn pause(&self, id: &str) -> Result<Decided, Error> {
-        self.known(id).await?;
-        // Before its first start too: then it must not begin.
-        store::know(&self.database, id).await?;
-        let reason = format!("paused by {}", self.who);
-        let changed = store::stop(&self.database, id, WorkflowState::Paused, &reason, &self.who).await?;
-        self.decided(id, changed).await
-    }
-
-    /// The way out of a pause, a suspension or a halt.
-    pub async fn resume(&self, id: &str) -> Result<Decided, Error> {
-        self.known(id).await?;
-        let changed = store::resume(&self.database, id, &self.who).await?;
-        self.decided(id, changed).await
-    }
-
-    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or not any more.
-    pub async fn drain(&self, id: &str, is_wanted: bool) -> Result<Decided, Error> {
-        let is_left = self.is_left(id).await?;
-        let changed = is_left && left::set_draining(&self.database, id, is_wanted, &self.who).await?;
-        self.decided(id, changed).await
-    }
-
-    /// Makes dead letters of what is left of a workflow that nobody runs any more; `tell` hears how many, on the way. What is
-    /// interrupted is taken up by asking again.
-    pub async fn park(&self, id: &str, tell: impl FnMut(u64) + Send) -> Result<u64, Error> {
-        let deadline = Instant::now() + LONGEST_LEASE;
-        while left::is_held(&self.database, id).await? && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        let parked = crate::dead_letter::park_all(&self.database, id, tell).await?;
-        store::audit(&self.database, &self.who, "park", Some(id), &format!("{parked} events")).await?;
-        Ok(parked)
-    }
-
-    /// Whether anything is left of a workflow that no process runs.
-    async fn is_left(&self, id: &str) -> Result<bool, Error> {
-        if left::workflows(&self.database).await?.iter().any(|one| one.id == id) {
-            return Ok(true);
-        }
-        self.known(id).await?;
-        if left::is_run(&self.database, id).await? {
-            return Err(Error::conflict(
-                "workflow_running",
-                format!(
-                    "`{id}` is run by a process: remove it from the configuration of all of them first, then ask again after 10 s"
-                ),
-            ));
-        }
-        Ok(false)
-    }
-
-    async fn decided(&self, id: &str, changed: bool) -> Result<Decided, Error> {
-        if changed {
-            // Heard of by the next poll at the latest.
-            let _ = notify::tell(&self.database, id).await;
-        }
-        Ok(Decided { workflow: id.to_owned(), changed })
     }
 }

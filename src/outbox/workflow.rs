@@ -81,10 +81,20 @@ pub async fn stop(
     Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
 }
 
-/// Sends and reads again, whatever had stopped it. Answers whether anything had.
-pub async fn resume(database: &Database, workflow: &str, who: &str) -> Result<bool, Error> {
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resumed {
+    /// Whether anything had stopped it that an operator can end.
+    pub changed: bool,
+    /// Whether its configuration pauses it.
+    pub is_paused: bool,
+}
+
+/// Sends and reads again, whatever had stopped it. Nothing when it is not on record.
+pub async fn resume(database: &Database, workflow: &str, who: &str) -> Result<Option<Resumed>, Error> {
     let file = include_str!("../../sql/admin/resume_workflow.sql");
-    Ok(!database.query(Purpose::Admin, file, &[text(&workflow), text(&who)]).await?.is_empty())
+    let rows = database.query(Purpose::Admin, file, &[text(&workflow), text(&who)]).await?;
+    Ok(rows.first().map(|row| Resumed { changed: row.get("changed"), is_paused: row.get("paused") }))
 }
 
 /// Counts the time until now for which a circuit was open as stopped.

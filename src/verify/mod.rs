@@ -15,7 +15,7 @@ mod outbox;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::config::{Kafka, Workflow};
+use crate::config::Kafka;
 use crate::event::{CursorId, Place};
 use crate::outbox::Database;
 use offsets::Offsets;
@@ -109,13 +109,13 @@ pub enum Kind {
 pub async fn verify(
     kafka: &Kafka,
     database: &Database,
-    workflow: &Workflow,
+    workflow: &str,
     mut tell: impl FnMut(&str),
 ) -> Result<Vec<Partition>, Error> {
     let mut partitions = Vec::new();
-    for listed in outbox::cursors(database, &workflow.id).await? {
+    for listed in outbox::cursors(database, workflow).await? {
         // As it is now: a day may have gone past its retention while the others were looked at.
-        let now = outbox::cursors(database, &workflow.id).await?;
+        let now = outbox::cursors(database, workflow).await?;
         let Some(cursor) = now.into_iter().find(|cursor| cursor.id == listed.id) else { continue };
         let name = format!("{}/{}", cursor.topic, cursor.partition);
         let mut found = outbox::look(database, &cursor, |offset| tell(&format!("{name}: at offset {offset}"))).await?;

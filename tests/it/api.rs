@@ -308,8 +308,19 @@ async fn the_command_line_says_the_same_by_the_api_and_by_postgres() {
     eventually("the others are delivered", PATIENCE, async || (receiver.applied() == 18).then_some(())).await;
     await_count(&database, 20, DONE).await;
     let id = relay.ask("/v1/dead-letters").await["items"][0]["id"].as_str().expect("an id").to_owned();
+    let event = relay.ask(&format!("/v1/events/{id}")).await;
+    let key = event["key"].as_str().expect("a key");
+    let source = relay.ask("/v1/dead-letters").await["items"][0]["source"].as_str().expect("a source").to_owned();
     let by_api = |verb: &[&str]| command().args(verb).args(["--url", &relay.url()]).output().expect("oncebox starts");
     for verb in [
+        vec!["events", "list", "--workflow", "orders", "--key", key],
+        vec!["events", "list", "--source", &source],
+        vec!["events", "list", "--workflow", "orders", "--source", &source, "--json"],
+        vec!["events", "list", "--workflow", "orders", "--key", key, "--state", "discarded"],
+        vec!["events", "list", "--source", &source, "--state", "completed"],
+        vec!["events", "list", "--source", &source, "--key", key],
+        vec!["events", "list", "--workflow", "orders", "--key", key, "--limit", "5"],
+        vec!["events", "list", "--source", &source, "--limit", "501"],
         vec!["events", "list", "--workflow", "orders", "--json"],
         vec!["events", "list", "--workflow", "orders", "--state", "discarded"],
         vec!["events", "show", &id],
@@ -331,6 +342,16 @@ async fn the_command_line_says_the_same_by_the_api_and_by_postgres() {
             text(&asked.stderr)
         );
         assert_eq!(text(&straight.stderr), text(&asked.stderr), "{verb:?}");
+        // By key and by record all are found, and nothing that would narrow them down is taken.
+        let finds_all = verb.contains(&"--key") || verb.contains(&"--source");
+        let is_narrowed = ["--state", "--limit"].iter().any(|flag| verb.contains(flag));
+        let is_both = verb.contains(&"--key") && verb.contains(&"--source");
+        if finds_all && (is_narrowed || is_both) {
+            assert_eq!(asked.status.code(), Some(2), "{verb:?}");
+            assert!(text(&asked.stderr).contains("finds all there are"), "{verb:?}: {}", text(&asked.stderr));
+        } else if finds_all {
+            assert!(asked.status.success() && text(&asked.stdout).contains(&id), "{verb:?}: {asked:?}");
+        }
     }
     let status = String::from_utf8_lossy(&by_api(&["status"]).stdout).into_owned();
     assert!(status.lines().any(|line| line.starts_with("orders") && line.contains("running")), "{status}");

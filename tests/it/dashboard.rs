@@ -11,7 +11,7 @@ use crate::support::tools::{self, Browser};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 /// A workflow with dead letters, one event that waits for its next try, and one in doubt that is held.
-async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestDatabase, TestReceiver, Relay) {
+pub async fn troubled(admin: &str, environment: &[(&str, &str)]) -> (Topic, TestDatabase, TestReceiver, Relay) {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let receiver = TestReceiver::deciding(|seen| {
         let body: serde_json::Value = serde_json::from_slice(&seen.body).expect("JSON");
@@ -127,6 +127,24 @@ async fn an_operator_finds_what_is_late_pauses_and_replays_in_a_browser() {
     browser.says("5 of 5").await;
     browser.picture(&picture("replays.png")).await;
     eventually("they are delivered", PATIENCE, async || (receiver.applied() == 57).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_workflow_that_its_configuration_pauses_says_so_and_offers_no_resume() {
+    let Some(browser) = Browser::start(1000, 800, false).await else { return };
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.extra = "paused: true".to_owned();
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    browser.go(&format!("{}/#/workflows/orders", relay.url())).await;
+    browser.says("Its configuration pauses it, and nobody else").await;
+    assert_eq!(browser.run("return document.getElementById('do-Resume')").await, json!(null));
+    // An operator's own pause can be ended all the same.
+    relay.call("POST", "/v1/workflows/orders/pause", None, Some(json!({}))).await;
+    browser.says("Its configuration pauses it too").await;
+    browser.click("#do-Resume").await;
+    browser.says("Its configuration pauses it, and nobody else").await;
 }
 
 /// More than one page looks at wait before the two that somebody looks for.

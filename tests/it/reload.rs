@@ -222,6 +222,22 @@ async fn what_is_left_of_a_removed_workflow_can_be_parked() {
     assert_eq!(running.status.code(), Some(2), "one that runs is not parked");
 }
 
+#[tokio::test]
+async fn what_a_removed_workflow_has_read_can_be_verified() {
+    let (relay, _database, _receiver) = removed().await;
+    let verified = oncebox(&["verify", "orders", "--json"], &relay.config_path());
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let straight: serde_json::Value = serde_json::from_slice(&verified.stdout).expect("JSON");
+    let asked = relay.ask("/v1/workflows/orders/verify").await;
+    for said in [straight, asked] {
+        let partitions = said["partitions"].as_array().expect("partitions");
+        let waiting: i64 = partitions.iter().filter_map(|one| one["counts"]["waiting"].as_i64()).sum();
+        assert_eq!((&said["gaps"], waiting), (&serde_json::json!(0), 30), "{said}");
+    }
+    let mistyped = oncebox(&["verify", "ordres"], &relay.config_path());
+    assert_eq!(mistyped.status.code(), Some(2), "{mistyped:?}");
+}
+
 /// One key is blocked by a dead letter: nobody can deliver the rest, and the command says so instead of waiting for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_what_a_dead_letter_blocks_ends_and_says_why() {

@@ -1,11 +1,12 @@
 //! Replays of many dead letters: each once, whatever dies on the way.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use oncebox::receiver::Answer;
 use serde_json::{Value, json};
 
-use crate::support::process::{Config, oncebox};
+use crate::support::process::{Config, command, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const LETTERS: &str = "select count(*) from oncebox.dead_letter";
@@ -94,6 +95,26 @@ async fn a_replay_is_paused_resumed_and_cancelled() {
 }
 
 #[tokio::test]
+async fn a_command_whose_replay_is_cancelled_fails_and_says_how_far_it_was() {
+    let (_topic, database, _receiver, _config, relay) = with_letters(20, "").await;
+    let mut replay = command();
+    replay.args(["dead-letters", "replay", "--all", "--rate", "1", "--url", &relay.url()]);
+    replay.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiting = tokio::process::Command::from(replay).kill_on_drop(true).spawn().expect("oncebox starts");
+    let begun = async || {
+        let ids = database.query("select id::text from oncebox.replay", &[]).await;
+        ids.first().map(|row| row.get::<_, String>(0))
+    };
+    let id = eventually("it is begun", PATIENCE, begun).await;
+    let (status, body) = relay.call("POST", &format!("/v1/replays/{id}/cancel"), None, None).await;
+    assert_eq!((status, &body["state"]), (200, &json!("cancelled")));
+    let output = waiting.wait_with_output().await.expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("it was cancelled after") && errors.contains("of 20 dead letters"), "{errors}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_replayed_stays_and_is_counted() {
     let (topic, database, receiver, config, relay) = with_letters(3, "").await;
     topic.send(None, "{not json");
@@ -105,7 +126,10 @@ async fn what_cannot_be_replayed_stays_and_is_counted() {
     let path = folder.path().join("oncebox.yaml");
     std::fs::write(&path, config.yaml(0)).expect("written");
     let output = oncebox(&["dead-letters", "replay", "--all", "--json"], &path);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "not all were replayed: {errors}");
+    assert!(errors.contains("1 of 4 dead letters were skipped and stay"), "{errors}");
+    assert!(errors.contains("still cannot be made into events"), "and why: {errors}");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&said["state"], &said["replayed"], &said["skipped"]), (&json!("completed"), &json!(3), &json!(1)));
     assert!(said["problem"].as_str().is_some_and(|why| why.contains("still cannot be made into events")), "{said}");

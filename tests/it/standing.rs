@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use oncebox::outbox::workflow;
 use oncebox::receiver::Answer;
+use serde_json::json;
 
-use crate::support::process::{Config, migrated, oncebox};
+use crate::support::process::{Config, command, migrated, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 const SUSPENDED: &str = "select count(*) from oncebox.workflow where state = 'suspended'";
@@ -147,4 +148,42 @@ async fn a_pause_and_an_open_circuit_that_overlap_count_once() {
         let counted = database.count(&stopped).await;
         assert!((seconds - 5..=seconds).contains(&counted), "{id}: {counted} s, not {seconds}");
     }
+}
+
+#[tokio::test]
+async fn a_pause_by_the_configuration_ends_there_and_an_operators_own_ends_with_resume() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.extra = "paused: true".to_owned();
+    let relay = Relay::start(&config);
+    topic.send_orders(0..1);
+    await_count(&database, 1, "select count(*) from oncebox.outbox").await;
+    let by_api = |verb: &str| command().args([verb, "orders", "--url", &relay.url()]).output().expect("oncebox starts");
+    let straight = |verb: &str| oncebox(&[verb, "orders"], &relay.config_path());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    // Nobody but its configuration pauses it: nothing that an operator could end.
+    let (asked, told) = (by_api("resume"), straight("resume"));
+    assert_eq!((asked.status.code(), told.status.code()), (Some(1), Some(1)), "{asked:?} {told:?}");
+    assert!(text(&asked.stderr).contains("paused by its configuration"), "{asked:?}");
+    assert_eq!(text(&asked.stderr), text(&told.stderr));
+    let (status, body) = relay.call("POST", "/v1/workflows/orders/resume", None, Some(json!({}))).await;
+    assert_eq!((status, &body["error"]["code"]), (409, &json!("paused_by_configuration")), "{body}");
+    let status = text(&oncebox(&["status"], &relay.config_path()).stdout);
+    assert!(status.contains("orders: paused by its configuration"), "{status}");
+
+    // An operator's own pause on top of it goes, and what is left is said.
+    let workflow = async || {
+        let found = relay.ask("/v1/workflows/orders").await;
+        ["state", "sends", "pausedByConfiguration"].map(|name| found[name].clone())
+    };
+    for verb in [&by_api as &dyn Fn(&str) -> std::process::Output, &straight] {
+        assert_eq!(text(&verb("pause").stdout), "orders: paused\n");
+        assert_eq!(workflow().await, [json!("paused"), json!(false), json!(true)]);
+        let resumed = verb("resume");
+        assert!(resumed.status.success(), "{resumed:?}");
+        assert!(text(&resumed.stdout).starts_with("orders: resumed, and still paused by its configuration"));
+        assert_eq!(workflow().await, [json!("paused"), json!(true), json!(true)]);
+    }
+    assert_eq!(receiver.lines().len(), 0, "nothing is sent all the while");
 }

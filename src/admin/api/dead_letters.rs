@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::events::Whole;
-use super::{Json, Path, Query, page, place};
+use super::{Json, Path, Query, place};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
 use crate::dead_letter::{Filter, Shown, Summary};
-use crate::operate::Page;
+use crate::operate::{Page, page_length};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -43,7 +43,7 @@ pub async fn list(
     Extension(who): Extension<Who>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<Summary>>, Refusal> {
-    let limit = page(wanted.limit)?;
+    let limit = page_length(wanted.limit)?;
     let Wanted { workflow, reason, from, to, after, .. } = wanted;
     let filter = Filter { workflow, reason, from, to };
     Ok(Json(desk.operator(&who)?.dead_letters(&filter, after.as_deref(), limit).await?))

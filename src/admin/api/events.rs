@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Json, Path, Query, page, place};
+use super::{Json, Path, Query, place};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
@@ -14,6 +14,7 @@ use crate::dead_letter::Payload;
 use crate::event::Reason;
 use crate::operate::Page;
 use crate::operate::events::{Shown, Summary, Word};
+use crate::operate::sought::Sought;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -44,26 +45,15 @@ pub async fn list(
     Extension(who): Extension<Who>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<Summary>>, Refusal> {
-    let (operator, limit) = (desk.operator(&who)?, page(wanted.limit)?);
-    let Wanted { workflow, state, key, source, after, limit: asked } = wanted;
-    // These find few, and all of them: what would narrow them down or go on behind them is not taken in silence.
-    let others = [("state", state.is_some()), ("after", after.is_some()), ("limit", asked.is_some())];
-    let alone = |what: &str, others: &[(&str, bool)]| match others.iter().find(|(_, is_given)| *is_given) {
-        Some((other, _)) => {
-            Err(Refusal::invalid(format!("`{what}` finds all there are: `{other}` does not go with it")))
-        }
-        None => Ok(()),
+    let sought = Sought {
+        workflow: wanted.workflow.as_deref(),
+        state: wanted.state.as_deref(),
+        key: wanted.key.as_deref(),
+        source: wanted.source.as_deref(),
+        after: wanted.after.as_deref(),
+        limit: wanted.limit,
     };
-    if let Some(source) = source {
-        alone("source", &[&others[..], &[("key", key.is_some())]].concat())?;
-        return Ok(Json(operator.events_of_record(&source, workflow.as_deref()).await?));
-    }
-    let workflow = workflow.ok_or_else(|| Refusal::invalid("which workflow? `workflow` or `source` is needed"))?;
-    if let Some(key) = key {
-        alone("key", &others)?;
-        return Ok(Json(operator.events_of_key(&workflow, &key).await?));
-    }
-    Ok(Json(operator.events(&workflow, state.as_deref(), after.as_deref(), limit).await?))
+    Ok(Json(desk.operator(&who)?.find(sought).await?))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

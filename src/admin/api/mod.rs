@@ -33,8 +33,6 @@ use crate::outbox::submit::Submissions;
 
 /// Bodies are filters and words, never events.
 const BODY_BYTES: usize = 64 << 10;
-const PAGE: usize = 50;
-const LONGEST_PAGE: usize = 500;
 
 /// What the API works with.
 pub struct Api {
@@ -88,14 +86,6 @@ pub struct Path<T>(T);
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(Refusal))]
 pub struct Query<T>(T);
-
-/// How long a page is to be.
-fn page(limit: Option<usize>) -> Result<usize, Refusal> {
-    match limit.unwrap_or(PAGE) {
-        limit @ 1..=LONGEST_PAGE => Ok(limit),
-        other => Err(Refusal::invalid(format!("limit {other}; allowed: 1 to {LONGEST_PAGE}"))),
-    }
-}
 
 /// An event's id in a path.
 fn place(id: &str) -> Result<crate::event::Place, Refusal> {

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{Json, Path, Query, page};
+use super::{Json, Path, Query};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
 use crate::dead_letter::Filter;
 use crate::dead_letter::job::{Order, Replay, Word};
-use crate::operate::Page;
+use crate::operate::{Page, page_length};
 
 /// Which dead letters are to be delivered again, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -100,7 +100,7 @@ pub async fn list(
     Extension(who): Extension<Who>,
     Query(listed): Query<Listed>,
 ) -> Result<Json<Page<Replay>>, Refusal> {
-    let limit = page(listed.limit)?;
+    let limit = page_length(listed.limit)?;
     Ok(Json(desk.operator(&who)?.replay_jobs(listed.after.as_deref(), limit).await?))
 }
 

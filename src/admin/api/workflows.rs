@@ -9,7 +9,7 @@ use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
 use crate::event::Reason;
-use crate::operate::workflows::{Decided, Workflow};
+use crate::operate::workflows::{Decided, Resumed, Workflow};
 use crate::operate::{Operator, Page};
 
 type Decision = Result<Json<Decided>, Refusal>;
@@ -46,12 +46,17 @@ pub async fn pause(State(desk): State<Desk>, Extension(who): Extension<Who>, Pat
     Ok(Json(known(&desk, &who, &id)?.pause(&id).await?))
 }
 
-/// Go on after a pause, a suspension or a halt.
+/// Go on after a pause, a suspension or a halt. A pause by the configuration ends there.
 #[utoipa::path(post, path = "/v1/workflows/{id}/resume", tag = "workflows", params(("id" = String, Path)), responses(
-    (status = 200, body = Decided), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 404, body = Problem), (status = 415, body = Problem),
+    (status = 200, body = Resumed), (status = 400, body = Problem), (status = 401, body = Problem),
+    (status = 403, body = Problem), (status = 404, body = Problem),
+    (status = 409, body = Problem, description = "Only its configuration pauses it."), (status = 415, body = Problem),
     (status = 503, body = Problem)))]
-pub async fn resume(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
+pub async fn resume(
+    State(desk): State<Desk>,
+    Extension(who): Extension<Who>,
+    Path(id): Path<String>,
+) -> Result<Json<Resumed>, Refusal> {
     Ok(Json(known(&desk, &who, &id)?.resume(&id).await?))
 }
 

@@ -104,14 +104,20 @@ export function decoded(base64) {
   return new TextDecoder().decode(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
 }
 
+const dialog = document.getElementById("ask");
+// No submit button: Enter in a field presses the first of those, and that one says yes.
+document.getElementById("ask-no").addEventListener("click", () => dialog.close());
+// An Enter that is still held down, on the button that led here, is no answer.
+dialog.addEventListener("keydown", (e) => e.repeat && e.key === "Enter" && e.preventDefault());
+
 // Asks before something is changed. Answers the form's fields, or nothing.
 export function ask(title, yes, ...body) {
-  const dialog = document.getElementById("ask");
   document.getElementById("ask-title").textContent = title;
   document.getElementById("ask-yes").textContent = yes;
   document.getElementById("ask-body").replaceChildren(...body.map((part) => (part instanceof Node ? part : el("p", {}, part))));
   dialog.returnValue = "";
   dialog.showModal();
+  (dialog.querySelector("#ask-body input") ?? document.getElementById("ask-yes")).focus();
   return new Promise((done) => {
     dialog.addEventListener("close", () => {
       const fields = {};

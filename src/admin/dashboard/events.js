@@ -7,7 +7,7 @@ const STATES = ["scheduled", "available", "active", "retryable", "pending", "com
 
 export function listed(items, empty) {
   return table([
-    ["Event", (e) => el("a", { href: `#/events/${part(e.id)}` }, e.id)],
+    ["Event", (e) => el("a", { href: `#/events/${part(e.id)}`, id: `event-${e.id}` }, e.id)],
     ["State", (e) => el("span", {}, chip(e.state), e.held ? ` ${e.held}` : "", e.inDoubt && !e.held ? " in doubt" : "")],
     ["Attempts", (e) => e.attempts, "number"], ["Record", (e) => e.source], ["Due", (e) => when(e.due)],
   ], items, empty);
@@ -76,7 +76,7 @@ export async function event(id, refresh) {
   const end = e.endedAt ? el("li", { class: e.state === "completed" ? "good" : "bad" }, el("strong", {}, e.state), " ", when(e.endedAt), e.status ? ` · ${e.status}` : "") : null;
   return [
     el("h1", {}, e.id, " ", chip(e.state)),
-    el("p", { class: "under" }, el("a", { href: `#/workflows/${part(e.workflow)}` }, e.workflow), ` · ${e.topic}/${e.partition}/${e.offset}`),
+    el("p", { class: "under" }, el("a", { href: `#/workflows/${part(e.workflow)}`, id: "of-workflow" }, e.workflow), ` · ${e.topic}/${e.partition}/${e.offset}`),
     ...(e.held === "in_doubt" ? [
       el("p", { class: "note" }, "Its outcome is not known, and it is held until somebody says what became of it."),
       el("div", { class: "row" },
@@ -84,7 +84,7 @@ export async function event(id, refresh) {
         word("redeliver", "It was not", "It is sent again, with the same key."),
         word("dead-letter", "Nobody knows", "It becomes a dead letter.")),
     ] : []),
-    ...(e.deadLetter === "there" ? [el("p", { class: "note bad" }, el("a", { href: `#/dead-letters/${part(e.id)}` }, "It is a dead letter."))] : []),
+    ...(e.deadLetter === "there" ? [el("p", { class: "note bad" }, el("a", { href: `#/dead-letters/${part(e.id)}`, id: "to-letter" }, "It is a dead letter."))] : []),
     facts([["Key", e.key], ["Type", e.eventType], ["Held", e.held], ["Requests", e.sends], ["Stored", when(e.createdAt)], ["Due", e.due ? when(e.due) : null],
       ["Dead letter", e.deadLetter], ["Trace", e.traceparent]]),
     el("h2", {}, "Requests"),

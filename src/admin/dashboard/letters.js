@@ -21,8 +21,8 @@ export async function letters(argument, refresh) {
       choice("reason", "Every reason", REASONS, wanted.reason, go),
       el("button", { type: "button", id: "replay-many", class: "primary", disabled: items.length === 0, onclick: () => many(wanted, refresh) }, "Replay these")),
     table([
-      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)],
-      ["Workflow", (d) => el("a", { href: `#/workflows/${part(d.workflow)}` }, d.workflow)],
+      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}`, id: `letter-${d.id}` }, d.id)],
+      ["Workflow", (d) => el("a", { href: `#/workflows/${part(d.workflow)}`, id: `flow-${d.id}` }, d.workflow)],
       ["Reason", (d) => el("span", {}, d.reason, d.blocks ? " (blocks its key)" : "")],
       ["Attempts", (d) => d.attempts, "number"], ["Record", (d) => d.source], ["What", (d) => d.detail ?? ""], ["Since", (d) => when(d.createdAt)],
     ], items, "None. Everything is delivered or on its way."),
@@ -62,7 +62,7 @@ export async function letter(id, refresh) {
   };
   return [
     el("h1", {}, d.id, " ", chip("discarded")),
-    el("p", { class: "under" }, el("a", { href: `#/workflows/${part(d.workflow)}` }, d.workflow), ` · ${d.topic}/${d.partition}/${d.offset} · ${d.reason}`),
+    el("p", { class: "under" }, el("a", { href: `#/workflows/${part(d.workflow)}`, id: "of-workflow" }, d.workflow), ` · ${d.topic}/${d.partition}/${d.offset} · ${d.reason}`),
     el("div", { class: "row" },
       el("button", { type: "button", id: "replay", class: "primary", onclick: again }, "Replay"),
       el("button", { type: "button", id: "discard", class: "danger", onclick: gone }, "Discard")),

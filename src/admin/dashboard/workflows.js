@@ -23,7 +23,7 @@ export async function workflows() {
       ["Oldest", (w) => age(w.undeliveredAgeSeconds), "number"],
       ["In Kafka", (w) => w.kafkaLagRecords?.toLocaleString("en") ?? "–", "number"],
       ["Waiting", (w) => undelivered(w).toLocaleString("en"), "number"],
-      ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}` }, many(w.deadLetters)) : "0"), "number"],
+      ["Dead", (w) => (w.deadLetters ? el("a", { href: `#/dead-letters?workflow=${part(w.id)}`, id: `dead-${w.id}` }, many(w.deadLetters)) : "0"), "number"],
       ["Errors", (w) => el("span", { class: (w.live?.errorShare ?? 0) > 0.05 ? "late" : "" }, percent(w.live?.errorShare)), "number"],
       ["Per second", (w) => (w.live ? w.live.perSecond.toFixed(1) : "–"), "number"],
       ["Five minutes", (w) => (w.live ? spark(w.live.history) : "–")],
@@ -31,10 +31,15 @@ export async function workflows() {
   ];
 }
 
+// Only its configuration pauses it: nothing that could be resumed here.
+const isConfigured = (w) => w.state === "paused" && w.sends;
+
 // What keeps a workflow from delivering, in words.
 function why(w) {
   const notes = [];
-  if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
+  if (isConfigured(w)) notes.push("Its configuration pauses it, and nobody else: it runs once paused: true is taken out of that.");
+  else if (w.state !== "running" && w.reason) notes.push(`${w.state} by ${w.changedBy}: ${w.reason}`);
+  if (w.pausedByConfiguration && !isConfigured(w)) notes.push("Its configuration pauses it too: resumed, it stays paused until paused: true is taken out of that.");
   if (w.state === "removed") notes.push("It is not configured any more. Drain delivers what is left, park makes dead letters of it.");
   if (!w.isRun && w.state !== "removed") notes.push("No process runs it.");
   // Half-open is while the one request tries: an endpoint that hangs is so most of the time.
@@ -56,7 +61,7 @@ function actions(w, refresh) {
     return [button("Drain", "What is left is delivered with the last configuration."), button("Park", "Each event that is left becomes a dead letter.", "danger")];
   }
   if (w.state === "running") return [button("Pause", "Nothing is sent until it is resumed. Records are still read and kept.")];
-  return [button("Resume", null, "primary")];
+  return isConfigured(w) ? [] : [button("Resume", null, "primary")];
 }
 
 const seconds = (value) => (value == null ? "–" : value < 1 ? `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms` : `${value} s`);
@@ -107,25 +112,25 @@ export async function workflow(id, refresh) {
     el("h2", {}, "Limits, of all processes together"),
     limits(w),
     ...(live ? [
-      el("h2", {}, "Time in each stage, since this process started"),
+      el("h2", {}, "Time in each stage, last five minutes of this process"),
       table([["Stage", ([name]) => name], ...["p50", "p90", "p99"].map((p) => [p, ([, stage]) => seconds(stage[p]), "number"])],
         ["ingest", "queue", "send", "settle", "total"].map((name) => [name, live.stages[name] ?? {}]), ""),
-      el("h2", {}, "Requests by outcome"),
+      el("h2", {}, "Requests by outcome, since this process started"),
       bars(Object.entries(live.attempts).filter(([, count]) => count > 0).map(([name, count]) => [name, count, name === "delivered" ? "" : "bad"])),
     ] : []),
     el("h2", {}, "Last errors"),
     el("div", { id: "errors" }, table([
       ["When", (a) => when(a.at)], ["Outcome", (a) => a.outcome], ["Status", (a) => a.status ?? "–", "number"], ["What", (a) => a.error ?? "–"],
       ["Took", (a) => `${count(a.millis)} ms`, "number"], ["Request", (a) => a.send, "number"],
-      ["Event", (a) => el("a", { href: `#/events/${part(a.event)}` }, a.event)], ["Now", (a) => chip(a.state)],
+      ["Event", (a) => el("a", { href: `#/events/${part(a.event)}`, id: `error-${a.event}-${a.send}` }, a.event)], ["Now", (a) => chip(a.state)],
     ], w.lastErrors ?? [], "No request has failed of an event that waits, is held or is dead.")),
     el("h2", {}, "Waiting"),
     el("div", { id: "waiting" }, listed([...held.items, ...tried.items], more.length ? "None so far: there is more to look through." : "Nothing is held or waits for another try.")),
     more.length ? el("p", { class: "more" }, more.map(([, state, text]) => el("a", { href: all(state), id: `more-${state}` }, text))) : null,
     el("h2", {}, "Dead letters"),
     table([
-      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],
+      ["Event", (d) => el("a", { href: `#/dead-letters/${part(d.id)}`, id: `letter-${d.id}` }, d.id)], ["Reason", (d) => d.reason], ["Since", (d) => when(d.createdAt)],
     ], dead.items, "None."),
-    dead.items.length ? el("p", {}, el("a", { href: `#/dead-letters?workflow=${part(id)}` }, "All of them")) : null,
+    dead.items.length ? el("p", {}, el("a", { href: `#/dead-letters?workflow=${part(id)}`, id: "letters-all" }, "All of them")) : null,
   ].filter(Boolean);
 }

@@ -24,6 +24,11 @@ pub fn path(tool: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools").join(tool)
 }
 
+/// Keys, as WebDriver names them; `type_into` takes them in its text too.
+pub const TAB: &str = "\u{E004}";
+pub const ENTER: &str = "\u{E007}";
+pub const ESCAPE: &str = "\u{E00C}";
+
 /// A headless Chromium, by way of its driver.
 pub struct Browser {
     driver: Child,
@@ -121,6 +126,31 @@ impl Browser {
         self.drive("/execute/sync", json!({"script": script, "args": []}))
             .await
             .unwrap_or_else(|error| panic!("{script}: {error}"))
+    }
+
+    /// Waits until a script in the page returns true.
+    pub async fn until(&self, script: &str) {
+        let is_so = async || (self.run(script).await == json!(true)).then_some(());
+        eventually(script, Duration::from_secs(20), is_so).await;
+    }
+
+    /// A key, wherever the focus is.
+    pub async fn press(&self, key: &str) {
+        let strokes = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
+        let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.drive("/actions", actions).await.expect("a key is pressed");
+    }
+
+    /// Tab after Tab, until the focus is on the element of this id.
+    pub async fn tab_to(&self, id: &str) {
+        const FARTHEST: usize = 100;
+        for _ in 0..FARTHEST {
+            if self.run("return document.activeElement.id").await == json!(id) {
+                return;
+            }
+            self.press(TAB).await;
+        }
+        panic!("no Tab leads to {id}");
     }
 
     /// What the page says, once it says this.
