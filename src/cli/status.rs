@@ -42,7 +42,10 @@ pub fn run(status: &Status) -> Result<(), Failure> {
         }
         let (mut last, mut seen) = (screen(&workflows, &replays), Timestamp::now());
         show(status, &last)?;
-        while status.watch {
+        if !status.watch {
+            return Ok(());
+        }
+        loop {
             tokio::time::sleep(REFRESH_EVERY).await;
             match read(status, &access).await {
                 Ok((workflows, replays)) => {
@@ -57,7 +60,6 @@ pub fn run(status: &Status) -> Result<(), Failure> {
                 }
             }
         }
-        Ok(())
     })
 }
 

@@ -175,15 +175,14 @@ async fn an_event_writes_at_most_twice_its_bytes_of_wal() {
             &format!(
                 "select * from oncebox.append_alike('{process}', array[1]::bigint[], array[7]::bigint[], array[{from}]::bigint[],
                      array[{to}]::bigint[], array[7]::bigint[], array[{events}], array[{events} * {body}]::bigint[],
-                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, {keys}, {times}, {bodies}, {starts}, {sizes}, 'OrderChanged',
+                     array['{{}}'], array['{{}}'], {cursors}, {offsets}, {keys}, {times}, convert_to(repeat('x', {body} * {events}), 'UTF8'), {starts}, {sizes}, 'OrderChanged',
                      'application/json', 1)",
                 cursors = all("1::bigint"),
                 offsets = all("n::bigint"),
                 keys = all("'sales-orders-' || lpad(n::text, 22, '0')"),
                 times = all("1700000000000"),
-                bodies = format!("convert_to(repeat('x', {body} * {events}), 'UTF8')"),
                 starts = all(&format!("(n - {from})::integer * {body} + 1")),
-                sizes = all(&format!("{body}")),
+                sizes = all(&body.to_string()),
             ),
         )
         .await;
