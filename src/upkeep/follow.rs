@@ -143,11 +143,24 @@ impl Followed {
             }
             None => forget_waiting(id, metrics),
         }
-        // Not known, with Kafka away for one: then what is known counts.
-        let in_kafka = self.watched.oldest_unread(id).unwrap_or_default().as_secs_f64();
-        let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
-        metrics.delivery_lag.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_lag]));
-        metrics.undelivered_age.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_age]));
+        // Of what is left of a workflow nothing is read. Not known, with Kafka away for one: then what is known to be late still is, but
+        // that nothing is cannot be said.
+        let in_kafka = if self.is_left { Some(Duration::ZERO) } else { self.watched.oldest_unread(id) };
+        let in_kafka = in_kafka.map(|age| age.as_secs_f64());
+        show_age(&metrics.delivery_lag, id, oldest([in_kafka, figures.first_age, figures.retry_lag]));
+        show_age(&metrics.undelivered_age, id, oldest([in_kafka, figures.first_age, figures.retry_age]));
+    }
+}
+
+/// The greatest age that is known.
+fn oldest(ages: [Option<f64>; 3]) -> Option<f64> {
+    ages.into_iter().flatten().reduce(f64::max)
+}
+
+fn show_age(gauge: &prometheus::GaugeVec, workflow: &str, age: Option<f64>) {
+    match age {
+        Some(seconds) => gauge.with_label_values(&[workflow]).set(seconds),
+        None => drop(gauge.remove_label_values(&[workflow])),
     }
 }
 
