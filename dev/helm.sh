@@ -115,6 +115,12 @@ refused() {
 --set kafka.securityProtocol=TLS|must be one of
 --set externalDatabase.existingSecret=,externalDatabase.existingSecretUrlKey=uri|externalDatabase.existingSecret
 --set externalDatabase.password=hunter2|not allowed
+--set externalDatabase.existingCaSecret=ca,externalDatabase.sslmode=require|sslmode require does not look at it
+--set externalDatabase.existingCaSecret=ca,externalDatabase.sslmode=prefer|sslmode prefer does not look at it
+--set kafka.tls.existingCaSecret=ca|securityProtocol PLAINTEXT does not use it
+--set kafka.tls.existingClientSecret=me,kafka.securityProtocol=SASL_PLAINTEXT,kafka.sasl.username=me,kafka.sasl.existingSecret=me|securityProtocol SASL_PLAINTEXT does not use it
+--set kafka.sasl.username=me|securityProtocol PLAINTEXT does not use it
+--set kafka.sasl.existingSecret=me,kafka.securityProtocol=SSL|securityProtocol SSL does not use it
 --set config.shutdownGrace=5s|config holds
 --set config.admin.listen=127.0.0.1:1|config holds
 --set shutdownGrace=1h|does not match pattern

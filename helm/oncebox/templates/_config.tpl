@@ -22,9 +22,8 @@ directUrl: {{ include "oncebox.connection" (dict "db" $db "host" $db.directHost 
 {{- end }}
 {{- if or $db.sslmode $db.existingCaSecret }}
 tls:
-  {{- with $db.sslmode }}
-  mode: {{ . }}
-  {{- end }}
+  {{- /* Whoever gives a CA wants it to be looked at, which `prefer` does not. */}}
+  mode: {{ default "verify-full" $db.sslmode }}
   {{- if $db.existingCaSecret }}
   ca: /run/secrets/oncebox-database/ca.crt
   {{- end }}
@@ -77,6 +76,17 @@ tokens:
 {{- end }}
 {{- if and (hasPrefix "SASL" .Values.kafka.securityProtocol) (not (and .Values.kafka.sasl.username .Values.kafka.sasl.existingSecret)) }}
 {{- fail "kafka.sasl.username and kafka.sasl.existingSecret are needed for kafka.securityProtocol SASL_PLAINTEXT and SASL_SSL" }}
+{{- end }}
+{{- if and $db.existingCaSecret (has $db.sslmode (list "disable" "prefer" "require")) }}
+{{- fail (printf "externalDatabase.existingCaSecret is given, and sslmode %s does not look at it: verify-full, or verify-ca" $db.sslmode) }}
+{{- end }}
+{{- with .Values.kafka }}
+{{- if and (not (hasPrefix "SASL" .securityProtocol)) (or .sasl.username .sasl.existingSecret) }}
+{{- fail (printf "kafka.sasl is given, and kafka.securityProtocol %s does not use it: SASL_SSL, or SASL_PLAINTEXT" .securityProtocol) }}
+{{- end }}
+{{- if and (not (hasSuffix "SSL" .securityProtocol)) (or .tls.existingCaSecret .tls.existingClientSecret) }}
+{{- fail (printf "kafka.tls is given, and kafka.securityProtocol %s does not use it: SASL_SSL, or SSL" .securityProtocol) }}
+{{- end }}
 {{- end }}
 {{- $admin := default dict .Values.config.admin }}
 {{- if or (hasKey .Values.config "shutdownGrace") (hasKey $admin "listen") (hasKey $admin "tokens") }}
