@@ -134,6 +134,20 @@ refused() {
 LIST
 }
 
+# The ConfigMaps that pods and hooks name, with these flags.
+config_maps() {
+  render "$chart/ci/default-values.yaml" "$@" | awk '/configMap:$/ { getline; print $2 }' | sort -u | tr '\n' ' '
+}
+
+# Where pods are restarted those that still run must not see a new configuration; where they reload it they must.
+config_names() {
+  local before=$1 after
+  shift
+  after=$(config_maps "$@") || fail "the default cannot be rendered with $*"
+  case "$after" in *oncebox-config*oncebox-new-config*) ;; *) fail "lint: pods and hooks name $after" ;; esac
+  [ "$before" = "$after" ]
+}
+
 lint() {
   local name more flags word said
   for name in $(names); do
@@ -147,6 +161,11 @@ lint() {
     said=$(render "$chart/ci/default-values.yaml" $flags 2>&1) && fail "lint: not refused: $flags"
     case "$said" in *"$word"*) ;; *) fail "lint: $flags is refused for another reason: $said" ;; esac
   done < <(refused)
+  said=$(config_maps)
+  config_names "$said" --set replicaCount=7 || fail "lint: the same configuration has another ConfigMap"
+  config_names "$said" --set config.workflows[0].id=other && fail "lint: another configuration has the same ConfigMap"
+  said=$(config_maps --set reload.mode=reload)
+  config_names "$said" --set reload.mode=reload,config.workflows[0].id=other || fail "lint: a reload has another ConfigMap"
   dev/helm-readme.sh --check
 }
 

@@ -124,6 +124,13 @@ oncebox.yaml: |
 {{- end }}
 {{- end }}
 
+{{/* Where pods are restarted, another configuration is another ConfigMap: those that still run keep what they were started with, and do not
+     read what is meant for the next. 63 characters at most. */}}
+{{- define "oncebox.configMapName" -}}
+{{- include "oncebox.fullname" . }}-config
+{{- if eq .Values.reload.mode "restart" }}-{{ include "oncebox.files" . | sha256sum | trunc 7 }}{{ end }}
+{{- end }}
+
 {{/* What rolls the pods when it changes: everything, or only what a running process refuses to take over. */}}
 {{- define "oncebox.checksum" -}}
 {{- if eq .Values.reload.mode "restart" -}}
