@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 use super::left::{Drains, Left};
 use super::tally::Tally;
 use crate::config::Workflow;
-use crate::event::{Standing, WorkflowState};
+use crate::event::{Joining, Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::fleet::Share;
@@ -29,6 +29,8 @@ pub struct Followed {
     /// What a full count found last, where there is too much to count every second.
     pub tally: Tally,
     pub watched: Arc<Watched>,
+    /// Whether Kafka lets this process read it.
+    pub joining: Arc<Joining>,
     /// Not configured any more: only what is left of it is delivered.
     pub is_left: bool,
     /// Whether its stages are on their way out.
@@ -86,9 +88,17 @@ async fn read_states(database: &Database, followed: &[Arc<Followed>], metrics: &
                     // Shown as removed.
                     continue;
                 }
-                let shown = standing.shown();
-                let paused = one.workflow.paused && shown == WorkflowState::Running;
-                metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });
+                let decided = standing.shown();
+                let runs = decided == WorkflowState::Running;
+                let shown = if runs && one.workflow.paused {
+                    WorkflowState::Paused
+                } else if runs && one.joining.refusal().is_some() {
+                    // Nobody decided it, and it is not on record: it is so for as long as Kafka says no.
+                    WorkflowState::Halted
+                } else {
+                    decided
+                };
+                metrics.set_state(&one.workflow.id, shown);
             }
         }
         Err(error) => {

@@ -21,6 +21,7 @@ mod explain;
 mod failover;
 mod fences;
 mod fleet;
+mod forbidden;
 mod gap;
 mod in_doubt;
 mod ingest;

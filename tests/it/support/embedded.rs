@@ -13,7 +13,7 @@ use super::{services, skip};
 
 pub const NAME: &str = "embedded";
 
-type Cluster = MockCluster<'static, DefaultProducerContext>;
+pub type Cluster = MockCluster<'static, DefaultProducerContext>;
 type Job = Box<dyn FnOnce(&Cluster) + Send>;
 
 /// One mock broker, on a thread of its own. It ends with its owner. A test that makes brokers refuse or go has one to itself.
