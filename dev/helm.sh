@@ -5,7 +5,7 @@
 #   dev/helm.sh lint                        helm's own checks, and what the chart must refuse
 #   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes, with the flags of NAME-flags, if there are any
 #   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
-#   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together
+#   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together; as a part of a chart too
 #   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
 #   dev/helm.sh validate BINARY [NAME ..]   `oncebox validate` and `oncebox test` on that
 #   dev/helm.sh all [BINARY]                everything
@@ -169,6 +169,24 @@ lint() {
   dev/helm-readme.sh --check
 }
 
+# A chart that has this one as a part, as platform teams have: with every value set, and turned off.
+umbrella() {
+  local folder=$tools/umbrella version found
+  version=$(awk '$1 == "version:" { print $2 }' "$chart/Chart.yaml")
+  rm -rf "$folder" && mkdir -p "$folder/charts" && cp -r "$chart" "$folder/charts/oncebox"
+  printf '%s\n' "apiVersion: v2" "name: shop" "version: 1.0.0" "dependencies:" \
+    "  - {name: oncebox, version: $version, condition: oncebox.enabled}" >"$folder/Chart.yaml"
+  { echo "global: {region: eu-1}" && echo "oncebox:" && echo "  enabled: true" && sed 's/^/  /' "$chart/ci/production-values.yaml"; } \
+    >"$folder/values.yaml"
+  helm template shop "$folder" --namespace shop --kube-version "$kubernetes_version" >"$tools/umbrella.yaml" \
+    || fail "it cannot be a part of another chart"
+  # shellcheck disable=SC2086
+  python dev/helm_rendered.py check "$tools/umbrella.yaml" "$chart/files" $kubernetes_versions || exit $?
+  found=$(helm template shop "$folder" --namespace shop --kube-version "$kubernetes_version" --set oncebox.enabled=false) \
+    || fail "a part of another chart, it cannot be turned off"
+  case "$found" in *kind:*) fail "a part of another chart and turned off, it is rendered all the same" ;; esac
+}
+
 check() {
   local name
   for name in $(names); do
@@ -176,6 +194,7 @@ check() {
     # shellcheck disable=SC2086
     python dev/helm_rendered.py check "$tools/$name.yaml" "$chart/files" $kubernetes_versions || exit $?
   done
+  umbrella
 }
 
 extract() {
