@@ -6,6 +6,7 @@
 #   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes, with the flags of NAME-flags, if there are any
 #   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
 #   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together; as a part of a chart too
+#   dev/helm.sh alerts [LABEL]              the rules for Prometheus, with that label of workflows to route by
 #   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
 #   dev/helm.sh validate BINARY [NAME ..]   `oncebox validate` and `oncebox test` on that
 #   dev/helm.sh all [BINARY]                everything
@@ -131,6 +132,8 @@ refused() {
 --set-json deployments=[{"name":"all","roles":["everything"]}]|must be one of
 --set-json deployments=[{"name":"a","roles":["ingest","relay","admin"]},{"name":"a","roles":["relay"]}]|two are named a
 --set extraConfigFiles.orders=text|propertyName
+--set-json metrics.rules.routeLabels=["workflow"]|'not' failed
+--set-json metrics.rules.routeLabels=["a-team"]|does not match pattern
 LIST
 }
 
@@ -167,6 +170,13 @@ lint() {
   said=$(config_maps --set reload.mode=reload)
   config_names "$said" --set reload.mode=reload,config.workflows[0].id=other || fail "lint: a reload has another ConfigMap"
   dev/helm-readme.sh --check
+}
+
+alerts() {
+  local labels=()
+  [ -z "${1:-}" ] || labels=(--set-json "metrics.rules.routeLabels=[\"$1\"]")
+  render "$chart/ci/default-values.yaml" --show-only templates/prometheusrule.yaml --set metrics.rules.enabled=true "${labels[@]}" \
+    | sed -n '/^spec:/,$s/^  //p'
 }
 
 # A chart that has this one as a part, as platform teams have: with every value set, and turned off.
@@ -229,7 +239,7 @@ everything() {
 
 case "${1:-}" in
   tool) tool ;;
-  lint | template | golden | check | extract | validate) tool && "$@" ;;
+  lint | template | golden | check | alerts | extract | validate) tool && "$@" ;;
   all) shift && tool && everything "$@" ;;
-  *) give_up "which? tool, lint, template, golden, check, extract, validate or all" ;;
+  *) give_up "which? tool, lint, template, golden, check, alerts, extract, validate or all" ;;
 esac

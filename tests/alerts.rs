@@ -11,7 +11,7 @@ use oncebox::observe::Metrics;
 #[path = "alerts/cases.rs"]
 mod cases;
 
-use cases::{CASES, Case};
+use cases::{CASES, Case, ROUTED};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/oncebox/files").join(name)
@@ -114,7 +114,7 @@ fn skip(test: &str) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/skipped.log");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let _ = file.and_then(|mut file| {
-        std::io::Write::write_all(&mut file, format!("skipped: {test}: no promtool\n").as_bytes())
+        std::io::Write::write_all(&mut file, format!("skipped: {test}: no promtool, or no helm\n").as_bytes())
     });
 }
 
@@ -140,10 +140,10 @@ fn prometheus_itself_finds_no_fault_with_the_metrics() {
     }
 }
 
-/// The cases as `promtool test rules` reads them.
-fn rule_tests() -> String {
-    let mut text = format!("rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n", file("alerts.yaml").display());
-    for Case { alert, series, about, fires } in &CASES {
+/// Cases as `promtool test rules` reads them.
+fn rule_tests(rules: &Path, cases: &[Case]) -> String {
+    let mut text = format!("rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n", rules.display());
+    for Case { alert, series, about, fires } in cases {
         text.push_str("  - interval: 1m\n    input_series:\n");
         for (name, values) in *series {
             let rest = if name.ends_with('{') || name.ends_with(',') { "workflow=\"orders\"}" } else { "" };
@@ -152,7 +152,7 @@ fn rule_tests() -> String {
         text.push_str("    promql_expr_test:\n");
         for (minutes, is_firing) in *fires {
             let firing = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
-            let expression = format!("count by (namespace, workflow) ({firing})");
+            let expression = format!("count by (namespace, team, workflow) ({firing})");
             let samples = if *is_firing { format!("[{{labels: '{about}', value: 1}}]") } else { "[]".to_owned() };
             text.push_str(&format!(
                 "      - {{expr: '{expression}', eval_time: {minutes}m, exp_samples: {samples}}}\n"
@@ -162,13 +162,40 @@ fn rule_tests() -> String {
     text
 }
 
-#[test]
-fn alerts_fire_as_long_as_there_is_reason_and_no_longer() {
+/// Answers false where there is no promtool.
+fn fire_as_told(rules: &Path, cases: &[Case]) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tests.yaml");
-    std::fs::write(&path, rule_tests()).expect("written");
-    match promtool(&["test", "rules", path.to_str().expect("a plain path")], None) {
-        Some((is_fine, said)) => assert!(is_fine, "{said}"),
-        None => skip("alerts_fire_as_long_as_there_is_reason_and_no_longer"),
+    std::fs::write(&path, rule_tests(rules, cases)).expect("written");
+    let ran = promtool(&["test", "rules", path.to_str().expect("a plain path")], None);
+    ran.is_some_and(|(is_fine, said)| {
+        assert!(is_fine, "{said}");
+        true
+    })
+}
+
+#[test]
+fn alerts_fire_as_long_as_there_is_reason_and_no_longer() {
+    if !fire_as_told(&file("alerts.yaml"), &CASES) {
+        skip("alerts_fire_as_long_as_there_is_reason_and_no_longer");
+    }
+}
+
+/// The same, and by whom they are to be looked at.
+#[test]
+fn alerts_with_labels_to_route_by_fire_as_those_without() {
+    let test = "alerts_with_labels_to_route_by_fire_as_those_without";
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dev/helm.sh");
+    let rendered = Command::new(script).args(["alerts", "team"]).output().expect("the script runs");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("alerts.yaml");
+    std::fs::write(&path, &rendered.stdout).expect("written");
+    match rendered.status.code() {
+        Some(3) => return skip(test),
+        code => assert_eq!(code, Some(0), "{}", String::from_utf8_lossy(&rendered.stderr)),
+    }
+    assert!(String::from_utf8_lossy(&rendered.stdout).contains("group_left (team)"));
+    if !(fire_as_told(&path, &CASES) && fire_as_told(&path, &ROUTED)) {
+        skip(test);
     }
 }

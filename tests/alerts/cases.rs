@@ -14,7 +14,7 @@ pub struct Case {
 
 const ORDERS: &str = r#"{workflow="orders"}"#;
 
-pub const CASES: [Case; 19] = [
+pub const CASES: [Case; 21] = [
     // The last process of all goes, and one comes back.
     Case {
         alert: "OnceboxDown",
@@ -193,6 +193,31 @@ pub const CASES: [Case; 19] = [
         about: ORDERS,
         fires: &[(15, false), (25, true)],
     },
+    // What another release excuses in another namespace, with a workflow of the same name.
+    Case {
+        alert: "OnceboxUndelivered",
+        series: &[
+            (r#"oncebox_undelivered_age_seconds{namespace="sales","#, "0+60x90"),
+            (r#"oncebox_delivery_lag_seconds{namespace="sales","#, "2x90"),
+            (r#"oncebox_undelivered_age_seconds{namespace="stock","#, "0+60x90"),
+            (r#"oncebox_delivery_lag_seconds{namespace="stock","#, "2x90"),
+            (r#"oncebox_events{namespace="stock",state="scheduled","#, "9x90"),
+            (r#"oncebox_events{namespace="stock",state="pending","#, "0x90"),
+        ],
+        about: r#"{namespace="sales",workflow="orders"}"#,
+        fires: &[(15, false), (25, true)],
+    },
+    // A release that runs says nothing of one that cannot tell.
+    Case {
+        alert: "OnceboxBlind",
+        series: &[
+            (r#"oncebox_workflow_info{namespace="sales","#, "1x40"),
+            (r#"oncebox_workflow_info{namespace="stock","#, "1x40"),
+            (r#"oncebox_delivery_lag_seconds{namespace="stock","#, "0x40"),
+        ],
+        about: r#"{namespace="sales",workflow="orders"}"#,
+        fires: &[(4, false), (6, true)],
+    },
     // None is scheduled.
     Case {
         alert: "OnceboxUndelivered",
@@ -211,5 +236,60 @@ pub const CASES: [Case; 19] = [
         series: &[("oncebox_undelivered_age_seconds{", "0+60x90"), ("oncebox_delivery_lag_seconds{", "2x90")],
         about: ORDERS,
         fires: &[(25, true)],
+    },
+];
+
+/// With `metrics.rules.routeLabels: [team]` of the chart.
+pub const ROUTED: [Case; 5] = [
+    Case {
+        alert: "OnceboxLate",
+        series: &[
+            (r#"oncebox_workflow_info{pod="a",team="erp","#, "1x40"),
+            (r#"oncebox_workflow_info{pod="b",team="erp","#, "1x40"),
+            (r#"oncebox_workflow_info{team="stock",workflow="returns"}"#, "1x40"),
+            ("oncebox_delivery_lag_seconds{", "0x9 400x30"),
+            (r#"oncebox_delivery_lag_seconds{workflow="returns"}"#, "0x40"),
+        ],
+        about: r#"{team="erp",workflow="orders"}"#,
+        fires: &[(9, false), (16, true)],
+    },
+    // While pods are replaced some tell another team: it is one alert all the same, and its time goes on.
+    Case {
+        alert: "OnceboxLate",
+        series: &[
+            (r#"oncebox_workflow_info{pod="a",team="erp","#, "1x40"),
+            (r#"oncebox_workflow_info{pod="b",team="stock","#, "_x10 1x30"),
+            ("oncebox_delivery_lag_seconds{", "400x40"),
+        ],
+        about: r#"{team="erp",workflow="orders"}"#,
+        fires: &[(9, true), (11, true), (30, true)],
+    },
+    // Nobody runs what was removed: it has no labels, and alerts.
+    Case {
+        alert: "OnceboxRemoved",
+        series: &[
+            (r#"oncebox_workflow_info{team="stock",workflow="returns"}"#, "1x40"),
+            (r#"oncebox_workflow_state{state="removed","#, "1x40"),
+        ],
+        about: ORDERS,
+        fires: &[(14, false), (16, true)],
+    },
+    // Without such a label.
+    Case {
+        alert: "OnceboxSuspended",
+        series: &[("oncebox_workflow_info{", "1x40"), (r#"oncebox_workflow_state{state="suspended","#, "0x9 1x30")],
+        about: ORDERS,
+        fires: &[(9, false), (11, true)],
+    },
+    // More labels than the workflow's.
+    Case {
+        alert: "OnceboxDeadLetters",
+        series: &[
+            (r#"oncebox_workflow_info{namespace="sales",team="erp","#, "1x40"),
+            (r#"oncebox_dead_lettered_total{namespace="sales",reason="rejected","#, "0x9 3x30"),
+            (r#"oncebox_dead_lettered_total{namespace="sales",reason="expired","#, "0x40"),
+        ],
+        about: r#"{namespace="sales",team="erp",workflow="orders"}"#,
+        fires: &[(9, false), (11, true)],
     },
 ];
