@@ -164,6 +164,8 @@ lint() {
     said=$(render "$chart/ci/default-values.yaml" $flags 2>&1) && fail "lint: not refused: $flags"
     case "$said" in *"$word"*) ;; *) fail "lint: $flags is refused for another reason: $said" ;; esac
   done < <(refused)
+  said=$(render "$chart/ci/default-values.yaml" --set-string nameOverride=2026,serviceAccount.name=1e3) || fail "lint: a name that is a number"
+  grep -qE '(/name|/instance|[aA]ccountName): [0-9]' <<<"$said" && fail "lint: a name that is a number is not quoted"
   said=$(config_maps)
   config_names "$said" --set replicaCount=7 || fail "lint: the same configuration has another ConfigMap"
   config_names "$said" --set config.workflows[0].id=other && fail "lint: another configuration has the same ConfigMap"

@@ -114,12 +114,12 @@ tokens:
 {{- toYaml $config }}
 {{- end }}
 
-{{/* The files of the ConfigMap, which the hooks have a copy of. */}}
+{{/* The files of the ConfigMap, which the hooks have a copy of. How far they are indented is said: else the first line of a file decided. */}}
 {{- define "oncebox.files" -}}
-oncebox.yaml: |
+oncebox.yaml: |2
   {{- include "oncebox.config" . | nindent 2 }}
 {{- range $name, $text := .Values.extraConfigFiles }}
-{{ $name }}: |
+{{ $name | quote }}: |2
   {{- $text | nindent 2 }}
 {{- end }}
 {{- end }}
