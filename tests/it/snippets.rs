@@ -181,7 +181,7 @@ async fn whoever_follows_the_pages_gets_what_they_say() {
     assert!(verified.contains("exactly one disposition"), "{verified}");
 
     // An event over HTTP.
-    let post = blocks.take("README.md", "curl -X POST");
+    let post = blocks.take("docs/operate.md", "curl -X POST");
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_ok() {
         let answer = desk.run(&post);
         assert!(answer.contains("order-7"), "{answer}");
