@@ -6,6 +6,7 @@
 #   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes, with the flags of NAME-flags, if there are any
 #   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
 #   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together; as a part of a chart too
+#   dev/helm.sh pages                       values of the chart and objects of other operators that stand in the pages
 #   dev/helm.sh alerts [LABEL]              the rules for Prometheus, with that label of workflows to route by
 #   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
 #   dev/helm.sh validate BINARY [NAME ..]   `oncebox validate` and `oncebox test` on that
@@ -209,6 +210,19 @@ check() {
   umbrella
 }
 
+pages() {
+  local path paths
+  python dev/helm_pages.py manifests || exit $?
+  paths=$(python dev/helm_pages.py values "$tools/pages") || exit $?
+  for path in $paths; do
+    # What every release must be given stands below.
+    helm template oncebox "$chart" --namespace relay --kube-version "$kubernetes_version" --values "$chart/ci/default-values.yaml" \
+      --values "$path" >"$tools/page.yaml" || fail "$path cannot be rendered"
+    # shellcheck disable=SC2086
+    python dev/helm_rendered.py check "$tools/page.yaml" "$chart/files" $kubernetes_versions || fail "$path"
+  done
+}
+
 extract() {
   local name=${1:?which?} folder=${2:?where to?}
   template "$name" >"$tools/$name.yaml" || fail "$name cannot be rendered"
@@ -236,12 +250,12 @@ validate() {
 }
 
 everything() {
-  lint && golden --check && check && if [ -n "${1:-}" ]; then validate "$1"; fi
+  lint && golden --check && check && pages && if [ -n "${1:-}" ]; then validate "$1"; fi
 }
 
 case "${1:-}" in
   tool) tool ;;
-  lint | template | golden | check | alerts | extract | validate) tool && "$@" ;;
+  lint | template | golden | check | pages | alerts | extract | validate) tool && "$@" ;;
   all) shift && tool && everything "$@" ;;
-  *) give_up "which? tool, lint, template, golden, check, alerts, extract, validate or all" ;;
+  *) give_up "which? tool, lint, template, golden, check, pages, alerts, extract, validate or all" ;;
 esac
