@@ -7,9 +7,11 @@
 # which are taken from where it was built, so that they fit. That makes it like Google's distroless cc image for Debian 12, without another
 # image to trust and to follow.
 #
-# Give the image by digest, and SOURCE_DATE_EPOCH, for one that can be built again bit for bit:
-#   docker build --build-arg SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" --build-arg REVISION="$(git rev-parse HEAD)" \
-#     --output type=image,rewrite-timestamp=true --tag oncebox .
+# Pinned: every crate, by Cargo.lock and its checksums, with the C sources in them, and the version of Rust, by the tag below. Not pinned: what
+# that tag stands for. It moves with Debian's updates, and the C compiler, glibc, libgcc and the CAs' certificates with it. For an image that
+# can be built again bit for bit, pin that too, and give the time:
+#   docker build --build-arg BUILD_IMAGE=rust:1.95-bookworm@sha256:.. --build-arg SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" \
+#     --build-arg REVISION="$(git rev-parse HEAD)" --output type=image,rewrite-timestamp=true --tag oncebox .
 ARG BUILD_IMAGE=rust:1.95-bookworm
 
 FROM ${BUILD_IMAGE} AS build
@@ -21,8 +23,11 @@ COPY . .
 # What `oncebox --version` says it was built from.
 ARG REVISION=""
 ENV ONCEBOX_COMMIT=${REVISION}
-# Caches are no part of any layer. What is in them does not change what is built: Cargo.lock and the compiler do.
-RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/build \
+# Caches are no part of any layer. What is in them does not change what is built: Cargo.lock and the compiler do. A build for another platform
+# has others, because both would write to the same paths, and a second one for the same platform waits.
+ARG TARGETPLATFORM
+RUN --mount=type=cache,id=oncebox-registry-${TARGETPLATFORM},target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,id=oncebox-build-${TARGETPLATFORM},target=/build,sharing=locked \
     cargo build --locked --release --package oncebox --bin oncebox && cp /build/release/oncebox /oncebox
 # Starts it in there too, as the user that it will be.
 RUN dev/image-tree.sh /oncebox /image

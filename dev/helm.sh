@@ -5,7 +5,9 @@
 #   dev/helm.sh lint                        helm's own checks, and what the chart must refuse
 #   dev/helm.sh template NAME               what helm/oncebox/ci/NAME-values.yaml becomes, with the flags of NAME-flags, if there are any
 #   dev/helm.sh golden --check | --write    that against the snapshots in helm/oncebox/ci/golden
-#   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together
+#   dev/helm.sh check                       that against Kubernetes' schemas, and whether its parts fit together; as a part of a chart too
+#   dev/helm.sh pages                       values of the chart and objects of other operators that stand in the pages
+#   dev/helm.sh alerts [LABEL]              the rules for Prometheus, with that label of workflows to route by
 #   dev/helm.sh extract NAME FOLDER         its configuration into FOLDER/config, with made-up secrets beside it, FOLDER/env for the shell
 #   dev/helm.sh validate BINARY [NAME ..]   `oncebox validate` and `oncebox test` on that
 #   dev/helm.sh all [BINARY]                everything
@@ -115,6 +117,12 @@ refused() {
 --set kafka.securityProtocol=TLS|must be one of
 --set externalDatabase.existingSecret=,externalDatabase.existingSecretUrlKey=uri|externalDatabase.existingSecret
 --set externalDatabase.password=hunter2|not allowed
+--set externalDatabase.existingCaSecret=ca,externalDatabase.sslmode=require|sslmode require does not look at it
+--set externalDatabase.existingCaSecret=ca,externalDatabase.sslmode=prefer|sslmode prefer does not look at it
+--set kafka.tls.existingCaSecret=ca|securityProtocol PLAINTEXT does not use it
+--set kafka.tls.existingClientSecret=me,kafka.securityProtocol=SASL_PLAINTEXT,kafka.sasl.username=me,kafka.sasl.existingSecret=me|securityProtocol SASL_PLAINTEXT does not use it
+--set kafka.sasl.username=me|securityProtocol PLAINTEXT does not use it
+--set kafka.sasl.existingSecret=me,kafka.securityProtocol=SSL|securityProtocol SSL does not use it
 --set config.shutdownGrace=5s|config holds
 --set config.admin.listen=127.0.0.1:1|config holds
 --set shutdownGrace=1h|does not match pattern
@@ -125,7 +133,23 @@ refused() {
 --set-json deployments=[{"name":"all","roles":["everything"]}]|must be one of
 --set-json deployments=[{"name":"a","roles":["ingest","relay","admin"]},{"name":"a","roles":["relay"]}]|two are named a
 --set extraConfigFiles.orders=text|propertyName
+--set-json metrics.rules.routeLabels=["workflow"]|'not' failed
+--set-json metrics.rules.routeLabels=["a-team"]|does not match pattern
 LIST
+}
+
+# The ConfigMaps that pods and hooks name, with these flags.
+config_maps() {
+  render "$chart/ci/default-values.yaml" "$@" | awk '/configMap:$/ { getline; print $2 }' | sort -u | tr '\n' ' '
+}
+
+# Where pods are restarted those that still run must not see a new configuration; where they reload it they must.
+config_names() {
+  local before=$1 after
+  shift
+  after=$(config_maps "$@") || fail "the default cannot be rendered with $*"
+  case "$after" in *oncebox-config*oncebox-new-config*) ;; *) fail "lint: pods and hooks name $after" ;; esac
+  [ "$before" = "$after" ]
 }
 
 lint() {
@@ -141,7 +165,39 @@ lint() {
     said=$(render "$chart/ci/default-values.yaml" $flags 2>&1) && fail "lint: not refused: $flags"
     case "$said" in *"$word"*) ;; *) fail "lint: $flags is refused for another reason: $said" ;; esac
   done < <(refused)
+  said=$(render "$chart/ci/default-values.yaml" --set-string nameOverride=2026,serviceAccount.name=1e3) || fail "lint: a name that is a number"
+  grep -qE '(/name|/instance|[aA]ccountName): [0-9]' <<<"$said" && fail "lint: a name that is a number is not quoted"
+  said=$(config_maps)
+  config_names "$said" --set replicaCount=7 || fail "lint: the same configuration has another ConfigMap"
+  config_names "$said" --set config.workflows[0].id=other && fail "lint: another configuration has the same ConfigMap"
+  said=$(config_maps --set reload.mode=reload)
+  config_names "$said" --set reload.mode=reload,config.workflows[0].id=other || fail "lint: a reload has another ConfigMap"
   dev/helm-readme.sh --check
+}
+
+alerts() {
+  local labels=()
+  [ -z "${1:-}" ] || labels=(--set-json "metrics.rules.routeLabels=[\"$1\"]")
+  render "$chart/ci/default-values.yaml" --show-only templates/prometheusrule.yaml --set metrics.rules.enabled=true "${labels[@]}" \
+    | sed -n '/^spec:/,$s/^  //p'
+}
+
+# A chart that has this one as a part, as platform teams have: with every value set, and turned off.
+umbrella() {
+  local folder=$tools/umbrella version found
+  version=$(awk '$1 == "version:" { print $2 }' "$chart/Chart.yaml")
+  rm -rf "$folder" && mkdir -p "$folder/charts" && cp -r "$chart" "$folder/charts/oncebox"
+  printf '%s\n' "apiVersion: v2" "name: shop" "version: 1.0.0" "dependencies:" \
+    "  - {name: oncebox, version: $version, condition: oncebox.enabled}" >"$folder/Chart.yaml"
+  { echo "global: {region: eu-1}" && echo "oncebox:" && echo "  enabled: true" && sed 's/^/  /' "$chart/ci/production-values.yaml"; } \
+    >"$folder/values.yaml"
+  helm template shop "$folder" --namespace shop --kube-version "$kubernetes_version" >"$tools/umbrella.yaml" \
+    || fail "it cannot be a part of another chart"
+  # shellcheck disable=SC2086
+  python dev/helm_rendered.py check "$tools/umbrella.yaml" "$chart/files" $kubernetes_versions || exit $?
+  found=$(helm template shop "$folder" --namespace shop --kube-version "$kubernetes_version" --set oncebox.enabled=false) \
+    || fail "a part of another chart, it cannot be turned off"
+  case "$found" in *kind:*) fail "a part of another chart and turned off, it is rendered all the same" ;; esac
 }
 
 check() {
@@ -150,6 +206,20 @@ check() {
     template "$name" >"$tools/$name.yaml" || fail "$name cannot be rendered"
     # shellcheck disable=SC2086
     python dev/helm_rendered.py check "$tools/$name.yaml" "$chart/files" $kubernetes_versions || exit $?
+  done
+  umbrella
+}
+
+pages() {
+  local path paths
+  python dev/helm_pages.py manifests || exit $?
+  paths=$(python dev/helm_pages.py values "$tools/pages") || exit $?
+  for path in $paths; do
+    # What every release must be given stands below.
+    helm template oncebox "$chart" --namespace relay --kube-version "$kubernetes_version" --values "$chart/ci/default-values.yaml" \
+      --values "$path" >"$tools/page.yaml" || fail "$path cannot be rendered"
+    # shellcheck disable=SC2086
+    python dev/helm_rendered.py check "$tools/page.yaml" "$chart/files" $kubernetes_versions || fail "$path"
   done
 }
 
@@ -180,12 +250,12 @@ validate() {
 }
 
 everything() {
-  lint && golden --check && check && if [ -n "${1:-}" ]; then validate "$1"; fi
+  lint && golden --check && check && pages && if [ -n "${1:-}" ]; then validate "$1"; fi
 }
 
 case "${1:-}" in
   tool) tool ;;
-  lint | template | golden | check | extract | validate) tool && "$@" ;;
+  lint | template | golden | check | pages | alerts | extract | validate) tool && "$@" ;;
   all) shift && tool && everything "$@" ;;
-  *) give_up "which? tool, lint, template, golden, check, extract, validate or all" ;;
+  *) give_up "which? tool, lint, template, golden, check, pages, alerts, extract, validate or all" ;;
 esac

@@ -35,10 +35,11 @@ impl Stages {
             share: Arc::default(),
             tally: Tally::default(),
             watched: Arc::clone(&common.watched),
+            joining: Arc::default(),
             is_left,
             ends: AtomicBool::new(false),
         });
-        let (assigned, joined): (Arc<Notify>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
+        let assigned: Arc<Notify> = Arc::default();
         let pace: Arc<Pace> = Arc::default();
         let is_direct = workflow.delivery.is_direct();
         let (desk, parcels) = match is_direct && !is_left {
@@ -59,14 +60,15 @@ impl Stages {
         };
         let dispatcher = common.roles.relay.then(|| relay::start(workflow, &common.sending, signals)).transpose()?;
         let consumer = (common.roles.read(is_direct) && !is_left).then(|| {
-            common.readiness.await_joined(&workflow.id, &joined);
+            let joining = Arc::clone(&followed.joining);
+            common.readiness.await_joined(&workflow.id, &joining);
             let signals = ingest::Signals {
                 state: followed.state.subscribe(),
                 share: Arc::clone(&followed.share),
                 pressure: Arc::clone(&followed.pressure),
                 pace,
                 assigned,
-                joined,
+                joining,
                 direct: desk,
                 stopping: stopping.subscribe(),
             };

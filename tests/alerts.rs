@@ -8,6 +8,11 @@ use std::sync::Arc;
 use oncebox::event::WorkflowState;
 use oncebox::observe::Metrics;
 
+#[path = "alerts/cases.rs"]
+mod cases;
+
+use cases::{CASES, Case, ROUTED};
+
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/oncebox/files").join(name)
 }
@@ -109,7 +114,7 @@ fn skip(test: &str) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/skipped.log");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     let _ = file.and_then(|mut file| {
-        std::io::Write::write_all(&mut file, format!("skipped: {test}: no promtool\n").as_bytes())
+        std::io::Write::write_all(&mut file, format!("skipped: {test}: no promtool, or no helm\n").as_bytes())
     });
 }
 
@@ -135,151 +140,20 @@ fn prometheus_itself_finds_no_fault_with_the_metrics() {
     }
 }
 
-/// What an alert does with series of the workflow `orders`, a value a minute: whether it fires after so many minutes.
-struct Case {
-    alert: &'static str,
-    /// Name and labels but the workflow, and values as promtool reads them: `1x9` is ten times 1, `_x9` nine times nothing.
-    series: &'static [(&'static str, &'static str)],
-    fires: &'static [(u32, bool)],
-}
-
-const CASES: [Case; 13] = [
-    // Half-open while the one request tries, which hangs; open in between.
-    Case {
-        alert: "OnceboxCircuitOpen",
-        series: &[("oncebox_circuit_state{", "0x4 2 1 1 2 1 1 2 1x20 0x9")],
-        fires: &[(4, false), (9, false), (12, true), (30, true), (35, false)],
-    },
-    Case {
-        alert: "OnceboxCircuitOpen",
-        series: &[("oncebox_circuit_state{", "2 2 2 0 2 2 2 0 2 2 2 0 2 2 2 0 2 2 2 0")],
-        fires: &[(6, false), (19, false)],
-    },
-    // The process that counted is gone, and the events are held until somebody says a word.
-    Case {
-        alert: "OnceboxInDoubt",
-        series: &[
-            ("oncebox_events{state=\"pending\",", "0x5 2x1999 0x20"),
-            ("oncebox_in_doubt_total{instance=\"one\",", "0x5 2x600 stale"),
-            ("oncebox_in_doubt_total{instance=\"other\",", "_x600 0x1500"),
-        ],
-        fires: &[(10, false), (30, true), (120, true), (1_500, true), (2_004, true), (2_010, false)],
-    },
-    // What waits for one before it is nobody's to say a word on.
-    Case {
-        alert: "OnceboxInDoubt",
-        series: &[("oncebox_events{state=\"pending\",", "5x60"), ("oncebox_in_doubt_total{", "0x60")],
-        fires: &[(60, false)],
-    },
-    // A topic that is kept for an hour: nothing to read, then some records that are read at once.
-    Case {
-        alert: "OnceboxRetentionNear",
-        series: &[
-            ("oncebox_kafka_retention_headroom_seconds{", "3600x30 3599x30"),
-            ("oncebox_kafka_lag_records{topic=\"t\",partition=\"0\",", "0x30 5x30"),
-            ("oncebox_delivery_lag_seconds{", "0x30 1x30"),
-        ],
-        fires: &[(30, false), (60, false)],
-    },
-    // The same topic, and nothing is read any more.
-    Case {
-        alert: "OnceboxRetentionNear",
-        series: &[
-            ("oncebox_kafka_retention_headroom_seconds{", "3600-60x60"),
-            ("oncebox_kafka_lag_records{topic=\"t\",partition=\"0\",", "0+9x60"),
-            ("oncebox_delivery_lag_seconds{", "0+60x60"),
-        ],
-        fires: &[(20, false), (40, true), (60, true)],
-    },
-    // A week of records, all but the last hours of it waiting; and read in time.
-    Case {
-        alert: "OnceboxRetentionNear",
-        series: &[
-            ("oncebox_kafka_retention_headroom_seconds{", "20000x30 604800x9"),
-            ("oncebox_kafka_lag_records{topic=\"t\",partition=\"0\",", "0x39"),
-            ("oncebox_kafka_lag_records{topic=\"t\",partition=\"1\",", "900000x30 0x9"),
-            ("oncebox_delivery_lag_seconds{", "584800x30 0x9"),
-        ],
-        fires: &[(4, false), (10, true), (35, false)],
-    },
-    // Late, and Kafka keeps the rest for days.
-    Case {
-        alert: "OnceboxRetentionNear",
-        series: &[
-            ("oncebox_kafka_retention_headroom_seconds{", "90000x30"),
-            ("oncebox_kafka_lag_records{topic=\"t\",partition=\"0\",", "900000x30"),
-            ("oncebox_delivery_lag_seconds{", "514800x30"),
-        ],
-        fires: &[(30, false)],
-    },
-    // All that is old waits for its time.
-    Case {
-        alert: "OnceboxUndelivered",
-        series: &[
-            ("oncebox_undelivered_age_seconds{", "0+60x90"),
-            ("oncebox_delivery_lag_seconds{", "2x90"),
-            ("oncebox_events{state=\"scheduled\",", "9x90"),
-            ("oncebox_events{state=\"active\",", "3x90"),
-            ("oncebox_events{state=\"retryable\",", "0x90"),
-            ("oncebox_events{state=\"pending\",", "0x90"),
-        ],
-        fires: &[(90, false)],
-    },
-    // One of the others is tried again and again.
-    Case {
-        alert: "OnceboxUndelivered",
-        series: &[
-            ("oncebox_undelivered_age_seconds{", "0+60x90"),
-            ("oncebox_delivery_lag_seconds{", "2x90"),
-            ("oncebox_events{state=\"scheduled\",", "9x90"),
-            ("oncebox_events{state=\"retryable\",", "0 0 0 0 1 0 0 0 0 0 0 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0 1 0 0"),
-            ("oncebox_events{state=\"pending\",", "0x90"),
-        ],
-        fires: &[(15, false), (25, true)],
-    },
-    // One of the others is due, and nobody sends it.
-    Case {
-        alert: "OnceboxUndelivered",
-        series: &[
-            ("oncebox_undelivered_age_seconds{", "0+60x90"),
-            ("oncebox_delivery_lag_seconds{", "0+60x90"),
-            ("oncebox_events{state=\"scheduled\",", "9x90"),
-            ("oncebox_events{state=\"retryable\",", "0x90"),
-            ("oncebox_events{state=\"pending\",", "0x90"),
-        ],
-        fires: &[(15, false), (25, true)],
-    },
-    // None is scheduled.
-    Case {
-        alert: "OnceboxUndelivered",
-        series: &[
-            ("oncebox_undelivered_age_seconds{", "0+60x90"),
-            ("oncebox_delivery_lag_seconds{", "2x90"),
-            ("oncebox_events{state=\"scheduled\",", "0x90"),
-            ("oncebox_events{state=\"retryable\",", "1x90"),
-        ],
-        fires: &[(15, false), (25, true)],
-    },
-    // With more than was counted so far there are no counts.
-    Case {
-        alert: "OnceboxUndelivered",
-        series: &[("oncebox_undelivered_age_seconds{", "0+60x90"), ("oncebox_delivery_lag_seconds{", "2x90")],
-        fires: &[(25, true)],
-    },
-];
-
-/// The cases as `promtool test rules` reads them.
-fn rule_tests() -> String {
-    let mut text = format!("rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n", file("alerts.yaml").display());
-    for Case { alert, series, fires } in &CASES {
+/// Cases as `promtool test rules` reads them.
+fn rule_tests(rules: &Path, cases: &[Case]) -> String {
+    let mut text = format!("rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n", rules.display());
+    for Case { alert, series, about, fires } in cases {
         text.push_str("  - interval: 1m\n    input_series:\n");
         for (name, values) in *series {
-            text.push_str(&format!("      - {{series: '{name}workflow=\"orders\"}}', values: '{values}'}}\n"));
+            let rest = if name.ends_with('{') || name.ends_with(',') { "workflow=\"orders\"}" } else { "" };
+            text.push_str(&format!("      - {{series: '{name}{rest}', values: '{values}'}}\n"));
         }
         text.push_str("    promql_expr_test:\n");
         for (minutes, is_firing) in *fires {
-            let expression = format!("count by (workflow) (ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})");
-            let samples = if *is_firing { "[{labels: '{workflow=\"orders\"}', value: 1}]" } else { "[]" };
+            let firing = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
+            let expression = format!("count by (namespace, team, workflow) ({firing})");
+            let samples = if *is_firing { format!("[{{labels: '{about}', value: 1}}]") } else { "[]".to_owned() };
             text.push_str(&format!(
                 "      - {{expr: '{expression}', eval_time: {minutes}m, exp_samples: {samples}}}\n"
             ));
@@ -288,13 +162,40 @@ fn rule_tests() -> String {
     text
 }
 
-#[test]
-fn alerts_fire_as_long_as_there_is_reason_and_no_longer() {
+/// Answers false where there is no promtool.
+fn fire_as_told(rules: &Path, cases: &[Case]) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tests.yaml");
-    std::fs::write(&path, rule_tests()).expect("written");
-    match promtool(&["test", "rules", path.to_str().expect("a plain path")], None) {
-        Some((is_fine, said)) => assert!(is_fine, "{said}"),
-        None => skip("alerts_fire_as_long_as_there_is_reason_and_no_longer"),
+    std::fs::write(&path, rule_tests(rules, cases)).expect("written");
+    let ran = promtool(&["test", "rules", path.to_str().expect("a plain path")], None);
+    ran.is_some_and(|(is_fine, said)| {
+        assert!(is_fine, "{said}");
+        true
+    })
+}
+
+#[test]
+fn alerts_fire_as_long_as_there_is_reason_and_no_longer() {
+    if !fire_as_told(&file("alerts.yaml"), &CASES) {
+        skip("alerts_fire_as_long_as_there_is_reason_and_no_longer");
+    }
+}
+
+/// The same, and by whom they are to be looked at.
+#[test]
+fn alerts_with_labels_to_route_by_fire_as_those_without() {
+    let test = "alerts_with_labels_to_route_by_fire_as_those_without";
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dev/helm.sh");
+    let rendered = Command::new(script).args(["alerts", "team"]).output().expect("the script runs");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("alerts.yaml");
+    std::fs::write(&path, &rendered.stdout).expect("written");
+    match rendered.status.code() {
+        Some(3) => return skip(test),
+        code => assert_eq!(code, Some(0), "{}", String::from_utf8_lossy(&rendered.stderr)),
+    }
+    assert!(String::from_utf8_lossy(&rendered.stdout).contains("group_left (team)"));
+    if !(fire_as_told(&path, &CASES) && fire_as_told(&path, &ROUTED)) {
+        skip(test);
     }
 }

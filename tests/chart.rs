@@ -1,5 +1,6 @@
-//! The chart in helm/oncebox, rendered for six sets of values: what helm, Kubernetes' own schemas, its snapshots and `oncebox validate`
-//! say of it. dev/helm.sh does the looking and fetches what it needs; what cannot be had counts as skipped.
+//! The chart in helm/oncebox, rendered for six sets of values, as a part of another chart, and for the values that stand in the pages: what
+//! helm, Kubernetes' own schemas, its snapshots and `oncebox validate` say of it. dev/helm.sh does the looking and fetches what it needs;
+//! what cannot be had counts as skipped.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,8 +31,8 @@ fn skip(why: &str) {
 /// One after the other: they share the folder that they render into.
 #[test]
 fn the_chart_renders_to_what_kubernetes_takes_and_oncebox_runs_with() {
-    let looks: [&[&str]; 4] =
-        [&["lint"], &["golden", "--check"], &["check"], &["validate", env!("CARGO_BIN_EXE_oncebox")]];
+    let looks: [&[&str]; 5] =
+        [&["lint"], &["golden", "--check"], &["check"], &["pages"], &["validate", env!("CARGO_BIN_EXE_oncebox")]];
     // What one cannot have the next cannot have either: that is one test skipped.
     let _ = looks.into_iter().all(look);
 }

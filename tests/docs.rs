@@ -1,6 +1,6 @@
 //! What the documents say can be followed: links lead somewhere, files that are named are there, configurations are accepted, commands
-//! and their flags exist, the reference is the one that the schema makes, and the example of a team's repository passes its own checks. So
-//! does what a release brings along: completions and manual pages for every verb.
+//! and their flags exist, the reference is the one that the schema makes, and the code of the receivers' kits is what their tests run. So
+//! is what a release brings along: completions and manual pages for every verb.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -107,10 +107,10 @@ fn anchor(heading: &str) -> String {
     heading.to_lowercase().chars().filter_map(kept).collect()
 }
 
-/// The README, all pages of docs, the chart's and those of the receivers' kits.
+/// The README, all pages of docs, the chart's, the example's and those of the receivers' kits.
 fn pages() -> Vec<Page> {
     let mut paths = vec![PathBuf::from("README.md")];
-    for folder in ["docs", "helm", "clients"] {
+    for folder in ["docs", "helm", "clients", "examples"] {
         collect(Path::new(folder), &mut paths);
     }
     assert!(paths.len() > 10, "{paths:?}");
@@ -367,11 +367,42 @@ fn the_reference_of_the_configuration_is_what_the_schema_makes() {
     assert!(output.status.success(), "{}", said(&output));
 }
 
+/// Every file below a folder, as lines without their indentation.
+fn sources(folder: &Path, found: &mut Vec<Vec<String>>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let is_fetched = ["node_modules", "dist", "target"].iter().any(|name| path.ends_with(name));
+        if path.is_dir() && !is_fetched {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end != "md")
+            && let Ok(text) = fs::read_to_string(&path)
+        {
+            found.push(lines(&text));
+        }
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Which its own tests run.
 #[test]
-fn the_example_of_a_team_passes_its_own_checks() {
-    let output = Command::new("bash").arg(root().join("examples/team/ci.sh")).arg(BINARY).output();
-    let output = output.expect("bash starts");
-    assert!(output.status.success(), "{}", said(&output));
+fn the_code_in_a_kits_readme_is_that_of_its_sample() {
+    let mut compared = 0;
+    for page in pages().iter().filter(|page| page.path.starts_with("clients") && page.path.ends_with("README.md")) {
+        let mut own = Vec::new();
+        sources(&root().join(page.path.parent().expect("a folder")), &mut own);
+        // What is written into a project's own files, and what one types.
+        let is_code = |block: &&Block| !["sh", "toml", "xml", "js", "text"].contains(&block.language.as_str());
+        for block in page.blocks.iter().filter(is_code) {
+            let wanted = lines(&block.text);
+            let is_there = own.iter().any(|file| file.windows(wanted.len()).any(|part| part == wanted));
+            assert!(is_there, "{}:{}: no file of the kit has this", page.path.display(), block.line);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 10, "{compared} blocks");
 }
 
 #[test]

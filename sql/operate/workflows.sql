@@ -2,8 +2,7 @@
 -- Counters and bounded index look-ups only, as in sql/observe/workflow_gauges.sql: nothing is counted beyond 10,001.
 -- Index: primary keys, delivery_workflow, retry_state, retry_due, retry_age, dead_letter_workflow, dead_letter_blocked.
 select w.id, w.state, w.reason, w.halted, w.paused, w.draining, w.changed_at, w.changed_by, c.document,
-       exists (select 1 from oncebox.process as p
-                where w.id = any(p.workflows) and p.seen_at > clock_timestamp() - interval '10 seconds') as is_run,
+       processes.is_run, processes.is_read, processes.is_sent,
        sums.waiting, sums.waiting_bytes, sums.completed, sums.cancelled, sums.discarded,
        (select coalesce(sum(f.firsts), 0)
           from oncebox.process as p
@@ -53,5 +52,9 @@ select w.id, w.state, w.reason, w.halted, w.paused, w.draining, w.changed_at, w.
          from oncebox.delivery as d
          join oncebox.cursor as k on k.id = d.cursor
         where d.workflow = w.id) as sums
+ cross join lateral (
+       select count(*) > 0 as is_run, coalesce(bool_or(p.reads), false) as is_read, coalesce(bool_or(p.sends), false) as is_sent
+         from oncebox.process as p
+        where w.id = any(p.workflows) and p.seen_at > clock_timestamp() - interval '10 seconds') as processes
  where w.renamed_to is null and ($1::text is null or w.id = $1)
  order by w.id;

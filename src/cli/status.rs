@@ -156,6 +156,9 @@ fn screen(workflows: &[Workflow], replays: &[Replay]) -> String {
         } else if !w.is_run {
             lines.push(format!("{}: no process runs it", w.id));
         }
+        let missing =
+            [("reads", w.is_read), ("sends", w.is_sent)].into_iter().filter(|(_, is_done)| w.is_run && !is_done);
+        lines.extend(missing.map(|(does, _)| format!("{}: no process {does} it", w.id)));
         if w.blocked_keys > 0 {
             lines.push(format!("{}: {} ordering keys wait behind dead letters", w.id, count(w.blocked_keys)));
         }

@@ -173,6 +173,13 @@ fn postgres(raw: &RawConfig, report: &mut Report<'_>) -> Option<Postgres> {
     }
     let mode = raw.postgres.tls.mode.or(from_url.mode).unwrap_or(PostgresTlsMode::Prefer);
     let ca = given(&raw.postgres.tls.ca).or(from_url.ca).or(from_direct.and_then(|tls| tls.ca));
+    if ca.is_some() && !mode.verifies() {
+        report.warning(
+            "/postgres/tls/ca",
+            "the CA is not looked at: this mode takes any server for yours",
+            "the mode verify-full, or verify-ca, beside it",
+        );
+    }
     Some(Postgres {
         direct_url: Secret::new(UrlTls::strip(direct.as_ref().unwrap_or(&url))),
         url: Secret::new(UrlTls::strip(&url)),

@@ -102,6 +102,16 @@ pub enum PostgresTlsMode {
     VerifyFull,
 }
 
+impl PostgresTlsMode {
+    /// Whether the server must have a certificate of the CA.
+    pub fn verifies(self) -> bool {
+        match self {
+            Self::Disable | Self::Prefer | Self::Require => false,
+            Self::VerifyCa | Self::VerifyFull => true,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawAdmin {

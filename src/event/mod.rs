@@ -1,7 +1,9 @@
 //! The nouns that every stage shares: where an event came from, what it carries, who it is. No I/O, no clock.
 //!
-//! [`place`] has an event's identity, [`state`] the closed sets of states and reasons, [`roles`] what a process does.
+//! [`place`] has an event's identity, [`state`] the closed sets of states and reasons, [`roles`] what a process does, [`joining`] whether
+//! it is in a workflow's group.
 
+pub mod joining;
 pub mod place;
 pub mod roles;
 pub mod state;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+pub use joining::{Forbidden, Joining, Refusal};
 pub use place::{CursorId, NotAnEventId, Place, decode_components, encode_component, encode_components};
 pub use roles::Roles;
 pub use state::{Reason, Standing, UnknownState, WorkflowState};

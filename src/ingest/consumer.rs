@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use super::context::{Context, Partition, Trouble};
 use super::{Shared, Signals, settings};
 use crate::config::Workflow;
+use crate::event::{Forbidden, Refusal};
 use crate::observe::chain;
 use crate::outbox::load::Pipeline;
 use crate::outbox::{notify, workflow};
@@ -130,7 +131,7 @@ impl<'a> Loop<'a> {
         }
         if !reads {
             // There is nothing to join.
-            self.signals.joined.store(true, Ordering::Release);
+            self.signals.joining.done();
         }
         if !reads && self.subscribed {
             info!(workflow = %self.workflow.id, "not reading while halted, or while others do");
@@ -200,8 +201,24 @@ impl<'a> Loop<'a> {
                     self.consumer.context().set_trouble(Trouble::Halt(reason));
                 }
             }
+            // librdkafka goes on asking: nothing is to be done here once somebody grants it.
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {
+                let group = format!("{}.{}", self.shared.kafka.group_prefix, self.workflow.id);
+                self.refused(Forbidden::Group, &format!("Kafka forbids the group `{group}`: it needs Read on it"));
+            }
+            Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+                self.refused(Forbidden::Topic, "Kafka forbids a topic: it needs Read and Describe on it");
+            }
             Some(RDKafkaErrorCode::BrokerTransportFailure | RDKafkaErrorCode::AllBrokersDown) => {}
             _ => warn!(workflow = %self.workflow.id, error = %failure, "Kafka reports an error"),
+        }
+    }
+
+    /// Said once: it is shown until it is over. The other workflows go on, and the process is ready without this one.
+    fn refused(&self, forbidden: Forbidden, reason: &str) {
+        let refusal = Refusal { forbidden, reason: reason.to_owned(), since: jiff::Timestamp::now() };
+        if self.signals.joining.refuse(refusal) {
+            error!(workflow = %self.workflow.id, reason, "nothing is read until Kafka permits it");
         }
     }
 

@@ -21,7 +21,7 @@ use super::assignment::{self, Assigned, Resolver};
 use super::{Shared, Signals};
 use crate::config::Workflow;
 use crate::direct::{Opening, Parcel};
-use crate::event::CursorId;
+use crate::event::{CursorId, Forbidden};
 use crate::observe::chain;
 use crate::outbox::batch::Holding;
 use crate::outbox::cursor;
@@ -110,8 +110,17 @@ impl Context {
             self.set_trouble(Trouble::Rejoin);
         }
         self.assigned_anew.store(true, Ordering::Release);
-        self.signals.joined.store(true, Ordering::Release);
+        self.signals.joining.done();
+        // With nothing given to it, it was let into the group all the same; not so with a topic.
+        self.permitted(if partitions.count() > 0 { &Forbidden::ALL } else { &[Forbidden::Group] });
         self.signals.assigned.notify_one();
+    }
+
+    /// What Kafka may have forbidden it does no more.
+    pub fn permitted(&self, permitted: &[Forbidden]) {
+        if self.signals.joining.permit(permitted) {
+            info!(workflow = %self.workflow.id, "Kafka permits reading again");
+        }
     }
 
     /// Takes the cursors of partitions, or says why that cannot be.

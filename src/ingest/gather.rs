@@ -15,7 +15,7 @@ use super::consumer::Loop;
 use super::context::{Context, Trouble};
 use super::native;
 use super::workers::Unread;
-use crate::event::Record;
+use crate::event::{Forbidden, Record};
 use crate::observe::chain;
 use crate::outbox::cursor;
 
@@ -40,6 +40,7 @@ impl Loop<'_> {
                 None => break,
                 Some(Ok(message)) => {
                     self.unreadable = 0;
+                    self.consumer.context().permitted(&Forbidden::ALL);
                     records += 1;
                     if (key.0.as_str(), key.1) != (message.topic(), message.partition()) {
                         key = (message.topic().to_owned(), message.partition());

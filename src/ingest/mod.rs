@@ -31,7 +31,7 @@ use tokio::sync::{Notify, watch as channel};
 
 use crate::config::{Kafka, Workflow};
 use crate::direct::Desk;
-use crate::event::{ProcessId, Standing};
+use crate::event::{Joining, ProcessId, Standing};
 use crate::outbox::Database;
 use crate::outbox::fleet::Share;
 use crate::outbox::load::Budget;
@@ -64,8 +64,8 @@ pub struct Signals {
     pub pace: Arc<Pace>,
     /// Told after every assignment, for the relay to look for deliveries.
     pub assigned: Arc<Notify>,
-    /// Set once the workflow's group was joined, if only with an empty assignment.
-    pub joined: Arc<AtomicBool>,
+    /// Told once the workflow's group was joined, or why Kafka forbids it.
+    pub joining: Arc<Joining>,
     /// Where batches go, when the workflow has the direct path.
     pub direct: Option<Desk>,
     pub stopping: channel::Receiver<bool>,

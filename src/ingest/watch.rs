@@ -81,6 +81,8 @@ impl Watch {
         let mut names: HashSet<String> = cursors.iter().map(|cursor| cursor.topic.clone()).collect();
         names.extend(self.watched.names(workflow));
         if names.is_empty() {
+            // It was never read: nothing in Kafka is late yet.
+            self.watched.set_oldest_unread(workflow, Some(Duration::ZERO));
             return;
         }
         let names: Vec<String> = names.into_iter().collect();

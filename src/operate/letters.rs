@@ -45,6 +45,7 @@ impl Operator {
         let Some(workflow) = self.configured(&letter.workflow) else {
             return Err(dead_letter::Error::NoWorkflow(place, letter.workflow).into());
         };
+        self.check_sent(&letter.workflow).await?;
         let wish = Wish { who: self.who.clone(), force, new_key, job: None };
         let made = dead_letter::replay(&self.database, &letter, workflow, &wish).await?;
         let _ = notify::tell(&self.database, &workflow.id).await;
@@ -70,6 +71,9 @@ impl Operator {
             let message =
                 format!("no process runs `{id}`, so that nobody would deliver them: configure it again first");
             return Err(Error::conflict("workflow_removed", message));
+        }
+        if let Some(id) = &order.filter.workflow {
+            self.check_sent(id).await?;
         }
         job::create(&self.database, order, &self.who).await?;
         self.replay_job(order.id).await
@@ -100,6 +104,15 @@ impl Operator {
             return Ok(now);
         }
         Err(Error::conflict("replay_over", format!("the replay {id} is {}", now.state)))
+    }
+
+    /// Refuses what would wait for ever: processes run the workflow, and none of them sends. Where none runs at all, one will.
+    async fn check_sent(&self, id: &str) -> Result<(), Error> {
+        if !left::is_run(&self.database, id).await? || left::is_sent(&self.database, id).await? {
+            return Ok(());
+        }
+        let message = format!("no process sends `{id}`: none of those that run it has the role relay");
+        Err(Error::conflict("workflow_not_sent", message))
     }
 
     /// Whether a filter names only what there is: an empty list would say that there is nothing.

@@ -41,6 +41,12 @@ pub struct Workflow {
     pub paused_by_configuration: bool,
     /// Whether a process runs it.
     pub is_run: bool,
+    /// Whether one of those reads it.
+    #[serde(default = "not_known_otherwise")]
+    pub is_read: bool,
+    /// Whether one of those sends its events.
+    #[serde(default = "not_known_otherwise")]
+    pub is_sent: bool,
     /// Whether what is left of it is being delivered, though it is not configured any more.
     pub draining: bool,
     pub guarantee: String,
@@ -125,6 +131,11 @@ pub struct Percentiles {
     pub p99: Option<f64>,
 }
 
+/// Of a process that does not say: one of before there were roles.
+fn not_known_otherwise() -> bool {
+    true
+}
+
 /// Every workflow that is configured, run, or has something left; or the one of this id.
 pub async fn read(database: &Database, only: Option<&str>, configured: &[&str]) -> Result<Vec<Workflow>, Error> {
     let rows = database.query(Purpose::Admin, include_str!("../../sql/operate/workflows.sql"), &[text(&only)]).await?;
@@ -168,6 +179,11 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         (None, "running") if paused => (WorkflowState::Paused.as_str(), Some("paused by its configuration".to_owned())),
         (None, decided) => (decided, row.get("reason")),
     };
+    let guarantee = text("/delivery/guarantee", "idempotent-keys");
+    let is_direct = match text("/delivery/mechanism", "").as_str() {
+        "" => ["at-least-once", "idempotent-keys"].contains(&guarantee.as_str()),
+        named => named != "transactional-outbox",
+    };
     let waiting: i64 = row.get("waiting");
     let known = ["scheduled", "available", "active", "retryable", "pending"].map(|state| row.get::<_, i64>(state));
     // Those that were never tried have no row of their own: they are what is left.
@@ -184,8 +200,11 @@ fn workflow(row: &tokio_postgres::Row) -> Workflow {
         sends: decided == WorkflowState::Running.as_str(),
         paused_by_configuration: paused,
         is_run: row.get("is_run"),
+        // What is sent without being stored is read by whoever sends it.
+        is_read: row.get(if is_direct { "is_sent" } else { "is_read" }),
+        is_sent: row.get("is_sent"),
         draining: row.get("draining"),
-        guarantee: text("/delivery/guarantee", "idempotent-keys"),
+        guarantee,
         topics: list("/source/topics"),
         endpoint: text("/endpoint/url", ""),
         labels: labels.unwrap_or_default(),

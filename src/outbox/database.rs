@@ -172,8 +172,7 @@ fn connector(settings: &Postgres) -> Result<MakeTlsConnector, Error> {
             }
         }
     }
-    let verified = matches!(settings.tls_mode, PostgresTlsMode::VerifyCa | PostgresTlsMode::VerifyFull);
-    builder.set_verify(if verified { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
+    builder.set_verify(if settings.tls_mode.verifies() { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
     let named = settings.tls_mode == PostgresTlsMode::VerifyFull;
     let mut connector = MakeTlsConnector::new(builder.build());
     connector.set_callback(move |connection, _| {

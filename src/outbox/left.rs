@@ -39,6 +39,12 @@ pub async fn is_run(database: &Database, workflow: &str) -> Result<bool, Error> 
     Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
 }
 
+/// Whether a process sends its events: one that runs it may only read, or only answer operators.
+pub async fn is_sent(database: &Database, workflow: &str) -> Result<bool, Error> {
+    let file = include_str!("../../sql/admin/is_sent.sql");
+    Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
+}
+
 /// Whether a process holds any of it: a delivery, or an event that is under way.
 pub async fn is_held(database: &Database, workflow: &str) -> Result<bool, Error> {
     let file = include_str!("../../sql/admin/is_held.sql");

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 use super::left::{Drains, Left};
 use super::tally::Tally;
 use crate::config::Workflow;
-use crate::event::{Standing, WorkflowState};
+use crate::event::{Joining, Standing, WorkflowState};
 use crate::ingest::watched::Watched;
 use crate::observe::{Metrics, chain};
 use crate::outbox::fleet::Share;
@@ -29,6 +29,8 @@ pub struct Followed {
     /// What a full count found last, where there is too much to count every second.
     pub tally: Tally,
     pub watched: Arc<Watched>,
+    /// Whether Kafka lets this process read it.
+    pub joining: Arc<Joining>,
     /// Not configured any more: only what is left of it is delivered.
     pub is_left: bool,
     /// Whether its stages are on their way out.
@@ -86,9 +88,17 @@ async fn read_states(database: &Database, followed: &[Arc<Followed>], metrics: &
                     // Shown as removed.
                     continue;
                 }
-                let shown = standing.shown();
-                let paused = one.workflow.paused && shown == WorkflowState::Running;
-                metrics.set_state(&one.workflow.id, if paused { WorkflowState::Paused } else { shown });
+                let decided = standing.shown();
+                let runs = decided == WorkflowState::Running;
+                let shown = if runs && one.workflow.paused {
+                    WorkflowState::Paused
+                } else if runs && one.joining.refusal().is_some() {
+                    // Nobody decided it, and it is not on record: it is so for as long as Kafka says no.
+                    WorkflowState::Halted
+                } else {
+                    decided
+                };
+                metrics.set_state(&one.workflow.id, shown);
             }
         }
         Err(error) => {
@@ -143,11 +153,24 @@ impl Followed {
             }
             None => forget_waiting(id, metrics),
         }
-        // Not known, with Kafka away for one: then what is known counts.
-        let in_kafka = self.watched.oldest_unread(id).unwrap_or_default().as_secs_f64();
-        let oldest = |ages: &[Option<f64>]| ages.iter().flatten().copied().fold(in_kafka, f64::max);
-        metrics.delivery_lag.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_lag]));
-        metrics.undelivered_age.with_label_values(&[id]).set(oldest(&[figures.first_age, figures.retry_age]));
+        // Of what is left of a workflow nothing is read. Not known, with Kafka away for one: then what is known to be late still is, but
+        // that nothing is cannot be said.
+        let in_kafka = if self.is_left { Some(Duration::ZERO) } else { self.watched.oldest_unread(id) };
+        let in_kafka = in_kafka.map(|age| age.as_secs_f64());
+        show_age(&metrics.delivery_lag, id, oldest([in_kafka, figures.first_age, figures.retry_lag]));
+        show_age(&metrics.undelivered_age, id, oldest([in_kafka, figures.first_age, figures.retry_age]));
+    }
+}
+
+/// The greatest age that is known.
+fn oldest(ages: [Option<f64>; 3]) -> Option<f64> {
+    ages.into_iter().flatten().reduce(f64::max)
+}
+
+fn show_age(gauge: &prometheus::GaugeVec, workflow: &str, age: Option<f64>) {
+    match age {
+        Some(seconds) => gauge.with_label_values(&[workflow]).set(seconds),
+        None => drop(gauge.remove_label_values(&[workflow])),
     }
 }
 

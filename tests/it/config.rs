@@ -213,6 +213,25 @@ fn keys_of_later_work_warn_with_their_position() {
 }
 
 #[test]
+fn a_ca_that_no_server_is_held_to_is_warned_of() {
+    let said = "the CA is not looked at";
+    for (tls, query, is_warned) in [
+        ("{ca: /ca.pem}", "", true),
+        ("{ca: /ca.pem, mode: require}", "", true),
+        ("{mode: disable}", "?sslrootcert=/ca.pem", true),
+        ("{}", "?sslmode=prefer&sslrootcert=/ca.pem", true),
+        ("{ca: /ca.pem, mode: verify-ca}", "", false),
+        ("{ca: /ca.pem}", "?sslmode=verify-full", false),
+        ("{mode: require}", "", false),
+    ] {
+        let postgres = format!("postgres: {{url: \"postgresql://u@localhost/db{query}\", tls: {tls}}}\n");
+        let (code, text) = validate(&format!("{}{postgres}", workflow("")));
+        assert_eq!((code, text.contains(said)), (Some(0), is_warned), "{tls} {query}: {text}");
+        assert!(!is_warned || text.contains("c.yaml:6:"), "{tls} {query}: {text}");
+    }
+}
+
+#[test]
 fn a_uniqueness_policy_that_means_nothing_is_refused_where_it_stands() {
     for (policy, said) in [
         ("{keys: [meta]}", "`meta` without `meta_keys`"),

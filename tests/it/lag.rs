@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oncebox::receiver::Answer;
 
+use crate::support::embedded::MockBroker;
 use crate::support::process::Config;
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, embedded, eventually};
 
@@ -62,4 +63,33 @@ async fn a_record_that_waits_in_kafka_shows_in_the_delivery_lag() {
     // Kafka keeps records for seven days unless told otherwise.
     let headroom = relay.metric("oncebox_kafka_retention_headroom_seconds", "").await;
     assert!(headroom.is_some_and(|seconds| seconds < 7.0 * 86_400.0 - 3600.0), "{headroom:?}");
+}
+
+/// Whether anything waits in Kafka is not known then: no lag is not the same as not knowing of any.
+#[tokio::test]
+async fn with_kafka_away_no_lag_is_absent_rather_than_zero() {
+    const GAUGES: [&str; 3] =
+        ["oncebox_kafka_lag_records", "oncebox_delivery_lag_seconds", "oncebox_undelivered_age_seconds"];
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let broker = MockBroker::start();
+    broker.create_topic(&topic.name, 1);
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.brokers.clone_from(&broker.address);
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    for gauge in GAUGES {
+        eventually(gauge, PATIENCE, async || relay.metric(gauge, "").await.filter(|value| *value == 0.0)).await;
+    }
+    broker.with(|cluster| cluster.broker_down(-1).expect("it goes"));
+    for gauge in GAUGES {
+        eventually(&format!("{gauge} is absent"), PATIENCE, async || {
+            let (status, text) = relay.get("/metrics").await?;
+            (status == 200 && !text.contains(&format!("\n{gauge}{{"))).then_some(())
+        })
+        .await;
+    }
+    broker.with(|cluster| cluster.broker_up(-1).expect("it comes"));
+    for gauge in GAUGES {
+        eventually(gauge, PATIENCE, async || relay.metric(gauge, "").await.filter(|value| *value == 0.0)).await;
+    }
 }

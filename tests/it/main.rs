@@ -22,6 +22,7 @@ mod failover;
 mod fences;
 mod findings;
 mod fleet;
+mod forbidden;
 mod gap;
 mod in_doubt;
 mod ingest;

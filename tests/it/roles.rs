@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::fences::TIMELINE;
 use crate::fleet::{AtOnce, all_applied};
-use crate::support::process::{Config, migrated};
+use crate::support::process::{Config, migrated, oncebox};
 use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
 
 async fn sum(relays: &[Relay], metric: &str) -> Vec<f64> {
@@ -173,6 +173,38 @@ async fn one_that_stands_by_reads_on_where_the_others_only_send() {
     topic.send_orders(0..20);
     all_applied(&receiver, 20).await;
     assert_eq!(receiver.seen().len(), 20);
+}
+
+#[tokio::test]
+async fn a_role_that_no_process_has_is_told_of_and_nothing_is_replayed_to_nobody() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let config = Config::new(&topic, &database, &receiver);
+    let admin = Relay::start_as("admin", &config);
+    admin.ready().await;
+    let shown = async |is_read: bool, is_sent: bool| {
+        eventually(&format!("read: {is_read}, sent: {is_sent}"), PATIENCE, async || {
+            let (_, workflow) = admin.call("GET", "/v1/workflows/orders", None, None).await;
+            (workflow["isRun"] == true && workflow["isRead"] == is_read && workflow["isSent"] == is_sent).then_some(())
+        })
+        .await;
+        let status = oncebox(&["status"], &admin.config_path());
+        let said = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert_eq!(said.contains("orders: no process reads it"), !is_read, "{said}");
+        assert_eq!(said.contains("orders: no process sends it"), !is_sent, "{said}");
+    };
+    let replay = async || {
+        let filter = Some(json!({"workflow": "orders"}));
+        let (status, body) = admin.call("POST", "/v1/dead-letters/replay", None, filter).await;
+        (status, body["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    shown(false, false).await;
+    assert_eq!(replay().await, (409, "workflow_not_sent".to_owned()));
+    let _reader = Relay::start_as("ingest", &config);
+    shown(true, false).await;
+    assert_eq!(replay().await.0, 409);
+    let _sender = Relay::start_as("relay", &config);
+    shown(true, true).await;
+    assert_eq!(replay().await, (202, String::new()));
 }
 
 #[tokio::test]

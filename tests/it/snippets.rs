@@ -12,7 +12,7 @@ use crate::support::process::{Config, free_port, migrated};
 use crate::support::{PATIENCE, TestDatabase, TestReceiver, Topic, eventually, services, skip};
 
 /// What is not run here, and why that is good enough.
-const ELSEWHERE: [(&str, &str, &str); 5] = [
+const ELSEWHERE: [(&str, &str, &str); 9] = [
     ("README.md", "make demo", "this is `make test`; the demo takes minutes and builds in release mode"),
     (
         "docs/operate.md",
@@ -34,6 +34,22 @@ const ELSEWHERE: [(&str, &str, &str); 5] = [
         "kubectl port-forward",
         "needs a cluster; what is run inside the pod is run here against the same files",
     ),
+    ("clients/go/README.md", "go mod edit", "for a project of one's own; dev/clients.sh builds the kit with go"),
+    (
+        "clients/java/README.md",
+        "mvn -f",
+        "installs into the user's own repository; dev/clients.sh builds the kit with mvn",
+    ),
+    (
+        "clients/python/README.md",
+        "pip install",
+        "dev/clients.sh does it, with a copy of the kit and its extra `sample`",
+    ),
+    (
+        "clients/typescript/README.md",
+        "(cd ../oncebox",
+        "dev/clients.sh does the first, and npm the second for a project",
+    ),
 ];
 
 /// Blocks of a shell that nobody has run yet, with the page that has them.
@@ -42,7 +58,13 @@ struct Blocks(Vec<(String, String)>);
 impl Blocks {
     fn read() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut pages = vec!["README.md".to_owned(), "helm/oncebox/README.md".to_owned()];
+        let mut pages = ["README.md", "helm/oncebox/README.md", "examples/team/README.md"].map(str::to_owned).to_vec();
+        for entry in std::fs::read_dir(root.join("clients")).expect("the kits") {
+            let kit = entry.expect("a kit").path();
+            if kit.join("README.md").exists() {
+                pages.push(format!("clients/{}/README.md", kit.file_name().expect("a name").display()));
+            }
+        }
         for entry in std::fs::read_dir(root.join("docs")).expect("the pages") {
             let name = entry.expect("a page").file_name().into_string().expect("a name");
             if name.ends_with(".md") {
@@ -159,7 +181,7 @@ async fn whoever_follows_the_pages_gets_what_they_say() {
     assert!(verified.contains("exactly one disposition"), "{verified}");
 
     // An event over HTTP.
-    let post = blocks.take("README.md", "curl -X POST");
+    let post = blocks.take("docs/operate.md", "curl -X POST");
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_ok() {
         let answer = desk.run(&post);
         assert!(answer.contains("order-7"), "{answer}");
@@ -203,4 +225,6 @@ async fn team(blocks: &mut Blocks) {
     let printed =
         desk.run(&format!("{secrets}{}", blocks.take("docs/platforms.md", "oncebox validate --config config")));
     assert!(printed.contains("\"disposition\":"), "{printed}");
+    let printed = desk.run(&blocks.take("examples/team/README.md", "./ci.sh"));
+    assert!(printed.contains("== preview"), "{printed}");
 }

@@ -22,9 +22,8 @@ directUrl: {{ include "oncebox.connection" (dict "db" $db "host" $db.directHost 
 {{- end }}
 {{- if or $db.sslmode $db.existingCaSecret }}
 tls:
-  {{- with $db.sslmode }}
-  mode: {{ . }}
-  {{- end }}
+  {{- /* Whoever gives a CA wants it to be looked at, which `prefer` does not. */}}
+  mode: {{ default "verify-full" $db.sslmode }}
   {{- if $db.existingCaSecret }}
   ca: /run/secrets/oncebox-database/ca.crt
   {{- end }}
@@ -78,6 +77,17 @@ tokens:
 {{- if and (hasPrefix "SASL" .Values.kafka.securityProtocol) (not (and .Values.kafka.sasl.username .Values.kafka.sasl.existingSecret)) }}
 {{- fail "kafka.sasl.username and kafka.sasl.existingSecret are needed for kafka.securityProtocol SASL_PLAINTEXT and SASL_SSL" }}
 {{- end }}
+{{- if and $db.existingCaSecret (has $db.sslmode (list "disable" "prefer" "require")) }}
+{{- fail (printf "externalDatabase.existingCaSecret is given, and sslmode %s does not look at it: verify-full, or verify-ca" $db.sslmode) }}
+{{- end }}
+{{- with .Values.kafka }}
+{{- if and (not (hasPrefix "SASL" .securityProtocol)) (or .sasl.username .sasl.existingSecret) }}
+{{- fail (printf "kafka.sasl is given, and kafka.securityProtocol %s does not use it: SASL_SSL, or SASL_PLAINTEXT" .securityProtocol) }}
+{{- end }}
+{{- if and (not (hasSuffix "SSL" .securityProtocol)) (or .tls.existingCaSecret .tls.existingClientSecret) }}
+{{- fail (printf "kafka.tls is given, and kafka.securityProtocol %s does not use it: SASL_SSL, or SSL" .securityProtocol) }}
+{{- end }}
+{{- end }}
 {{- $admin := default dict .Values.config.admin }}
 {{- if or (hasKey .Values.config "shutdownGrace") (hasKey $admin "listen") (hasKey $admin "tokens") }}
 {{- fail "config holds shutdownGrace, admin.listen or admin.tokens: they stand beside config, because pods and services depend on them" }}
@@ -104,14 +114,21 @@ tokens:
 {{- toYaml $config }}
 {{- end }}
 
-{{/* The files of the ConfigMap, which the hooks have a copy of. */}}
+{{/* The files of the ConfigMap, which the hooks have a copy of. How far they are indented is said: else the first line of a file decided. */}}
 {{- define "oncebox.files" -}}
-oncebox.yaml: |
+oncebox.yaml: |2
   {{- include "oncebox.config" . | nindent 2 }}
 {{- range $name, $text := .Values.extraConfigFiles }}
-{{ $name }}: |
+{{ $name | quote }}: |2
   {{- $text | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* Where pods are restarted, another configuration is another ConfigMap: those that still run keep what they were started with, and do not
+     read what is meant for the next. 63 characters at most. */}}
+{{- define "oncebox.configMapName" -}}
+{{- include "oncebox.fullname" . }}-config
+{{- if eq .Values.reload.mode "restart" }}-{{ include "oncebox.files" . | sha256sum | trunc 7 }}{{ end }}
 {{- end }}
 
 {{/* What rolls the pods when it changes: everything, or only what a running process refuses to take over. */}}

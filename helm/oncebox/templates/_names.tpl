@@ -17,8 +17,9 @@
 
 {{/* Every pod of the release, hooks included. */}}
 {{- define "oncebox.releaseLabels" -}}
-app.kubernetes.io/name: {{ include "oncebox.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{/* Quoted: a release may be called 2026, or true. */ -}}
+app.kubernetes.io/name: {{ include "oncebox.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The relays only: a hook's pod must never count as one of the Deployment's, nor hold up a disruption budget. */}}
@@ -85,7 +86,7 @@ oncebox/api: "true"
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "oncebox.releaseLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}

@@ -82,7 +82,7 @@ volumeMounts:
 
 {{/* Takes {root, configMap, serviceAccount}. */}}
 {{- define "oncebox.pod" -}}
-serviceAccountName: {{ .serviceAccount }}
+serviceAccountName: {{ .serviceAccount | quote }}
 automountServiceAccountToken: false
 # Variables for every Service of the namespace would only be in the way of `${NAME}`.
 enableServiceLinks: false

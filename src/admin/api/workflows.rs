@@ -8,7 +8,7 @@ use super::{Json, Path};
 use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
-use crate::event::Reason;
+use crate::event::{Reason, WorkflowState};
 use crate::operate::workflows::{Decided, Resumed, Workflow};
 use crate::operate::{Operator, Page};
 
@@ -108,6 +108,11 @@ pub(super) fn known(desk: &Desk, who: &Who, id: &str) -> Result<Operator, Refusa
 /// What this process knows of it besides.
 fn with_live(desk: &Desk, mut workflow: Workflow) -> Workflow {
     let Ok(api) = desk.api() else { return workflow };
+    if let Some(refusal) = desk.readiness.refusal(&workflow.id).filter(|_| workflow.state == "running") {
+        // Nobody decided it here, and nothing need be decided here to end it.
+        (workflow.state, workflow.reason) = (WorkflowState::Halted.as_str().to_owned(), Some(refusal.reason));
+        (workflow.changed_at, workflow.changed_by) = (refusal.since, "Kafka".to_owned());
+    }
     workflow.kafka_lag_records = desk.metrics.kafka_lag_of(&workflow.id);
     workflow.live = if api.sends { api.history.live(&desk.metrics, &workflow.id) } else { None };
     if let Some((late, age)) = desk.metrics.ages_of(&workflow.id) {

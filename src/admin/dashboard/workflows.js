@@ -42,6 +42,8 @@ function why(w) {
   if (w.pausedByConfiguration && !isConfigured(w)) notes.push("Its configuration pauses it too: resumed, it stays paused until paused: true is taken out of that.");
   if (w.state === "removed") notes.push("It is not configured any more. Drain delivers what is left, park makes dead letters of it.");
   if (!w.isRun && w.state !== "removed") notes.push("No process runs it.");
+  if (w.isRun && !w.isRead) notes.push("No process reads it: none of those that run it has the role.");
+  if (w.isRun && !w.isSent) notes.push("No process sends it: none of those that run it has the role relay.");
   // Half-open is while the one request tries: an endpoint that hangs is so most of the time.
   if (w.live && w.live.circuit !== "closed") notes.push(`The circuit is ${w.live.circuit}: the endpoint only fails. One request tries again every now and then.`);
   if (w.blockedKeys) notes.push(`${many(w.blockedKeys)} ordering keys wait behind dead letters: replay or discard those.`);

@@ -7,42 +7,64 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
 
 use super::{services, skip};
 
 pub const NAME: &str = "embedded";
 
-struct Embedded {
-    brokers: String,
-    topics: SyncSender<(String, i32, SyncSender<()>)>,
+pub type Cluster = MockCluster<'static, DefaultProducerContext>;
+type Job = Box<dyn FnOnce(&Cluster) + Send>;
+
+/// One mock broker, on a thread of its own. It ends with its owner. A test that makes brokers refuse or go has one to itself.
+pub struct MockBroker {
+    pub address: String,
+    jobs: SyncSender<Job>,
 }
 
-/// Started once, on a thread of its own, for as long as the tests run.
-fn embedded() -> &'static Embedded {
-    static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
-    EMBEDDED.get_or_init(|| {
+impl MockBroker {
+    pub fn start() -> Self {
         let (started, address) = sync_channel(1);
-        let (topics, asked) = sync_channel::<(String, i32, SyncSender<()>)>(0);
+        let (jobs, asked) = sync_channel::<Job>(0);
         std::thread::spawn(move || {
             let cluster = MockCluster::new(1).expect("librdkafka's mock cluster");
             started.send(cluster.bootstrap_servers()).expect("somebody waits");
-            for (name, partitions, made) in asked {
-                cluster.create_topic(&name, partitions, 1).expect("a topic");
-                let _ = made.send(());
+            for job in asked {
+                job(&cluster);
             }
         });
-        Embedded { brokers: address.recv().expect("the cluster starts"), topics }
-    })
+        Self { address: address.recv().expect("the cluster starts"), jobs }
+    }
+
+    /// Does this with the cluster, on its thread.
+    pub fn with(&self, work: impl FnOnce(&Cluster) + Send + 'static) {
+        let (done, waits) = sync_channel(1);
+        let job: Job = Box::new(move |cluster| {
+            work(cluster);
+            let _ = done.send(());
+        });
+        self.jobs.send(job).expect("the cluster runs");
+        waits.recv().expect("it is done");
+    }
+
+    pub fn create_topic(&self, name: &str, partitions: i32) {
+        let name = name.to_owned();
+        self.with(move |cluster| cluster.create_topic(&name, partitions, 1).expect("a topic"));
+    }
+}
+
+/// Started once, for as long as the tests run.
+fn embedded() -> &'static MockBroker {
+    static EMBEDDED: OnceLock<MockBroker> = OnceLock::new();
+    EMBEDDED.get_or_init(MockBroker::start)
 }
 
 pub fn brokers() -> String {
-    embedded().brokers.clone()
+    embedded().address.clone()
 }
 
 pub fn create_topic(name: &str, partitions: i32) {
-    let (made, done) = sync_channel(1);
-    embedded().topics.send((name.to_owned(), partitions, made)).expect("the cluster runs");
-    done.recv().expect("the topic is made");
+    embedded().create_topic(name, partitions);
 }
 
 /// Whether a test must give up here, because only a real broker does what it is about.

@@ -18,6 +18,7 @@ pub struct Config {
     pub endpoint: String,
     pub extra: String,
     pub kafka: String,
+    pub brokers: String,
     pub egress: String,
     pub postgres: String,
     pub admin: String,
@@ -45,6 +46,7 @@ impl Config {
             endpoint: String::new(),
             extra: String::new(),
             kafka: String::new(),
+            brokers: services().brokers.clone(),
             egress: "[127.0.0.0/8]".to_owned(),
             postgres: String::new(),
             admin: String::new(),
@@ -83,7 +85,7 @@ workflows:
       {delivery}
     {extra}
 "#,
-            brokers = services().brokers,
+            brokers = self.brokers,
             schema = self.schema,
             workflow = self.workflow,
             topic = self.topic,
