@@ -99,10 +99,18 @@ impl Dispatcher {
 
     /// How long a first attempt took to come about.
     pub(super) fn note_start(&self, event: &Event) {
-        if let Some(at) = event.record_at {
+        self.note_ingest(event);
+        self.metrics.queue_stage.observe(seconds_since(event.stored_at));
+    }
+
+    /// How long it took from the record, or from the caller's request, until the event was stored. An operator's replay is as old as its
+    /// dead letter, and says nothing about that.
+    pub(super) fn note_ingest(&self, event: &Event) {
+        if let Some(at) = event.record_at
+            && !event.place.is_replay()
+        {
             self.metrics.ingest_stage.observe((event.stored_at / 1000 - at).max(0) as f64 / 1000.0);
         }
-        self.metrics.queue_stage.observe(seconds_since(event.stored_at));
     }
 
     pub(super) fn send(&mut self, job: Job) {
