@@ -15,9 +15,12 @@ use utoipa::ToSchema;
 
 use super::{Error, Operator};
 use crate::event::WorkflowState;
+use crate::outbox::audit::{self, Entry};
+use crate::outbox::database::Within;
 use crate::outbox::sql::text;
 use crate::outbox::{Database, Purpose, left, notify, workflow as store};
 
+pub use crate::outbox::left::Fate;
 pub use errors::LastError;
 pub use limits::Limits;
 
@@ -241,22 +244,26 @@ impl Operator {
         self.decided(id, changed).await
     }
 
-    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or not any more.
-    pub async fn drain(&self, id: &str, is_wanted: bool) -> Result<Decided, Error> {
+    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or decides that it is to be
+    /// made dead letters, which `park` does.
+    pub async fn decide_left(&self, id: &str, fate: Fate) -> Result<Decided, Error> {
         let is_left = self.is_left(id).await?;
-        let changed = is_left && left::set_draining(&self.database, id, is_wanted, &self.who).await?;
+        let changed = is_left && left::decide(&self.database, id, fate, &self.who).await?;
         self.decided(id, changed).await
     }
 
-    /// Makes dead letters of what is left of a workflow that nobody runs any more; `tell` hears how many, on the way. What is
-    /// interrupted is taken up by asking again.
+    /// Makes dead letters of what is left of a workflow that nobody runs any more, once that is decided and on record; `tell` hears
+    /// how many, on the way. What is interrupted is taken up by asking again.
     pub async fn park(&self, id: &str, tell: impl FnMut(u64) + Send) -> Result<u64, Error> {
         let deadline = Instant::now() + LONGEST_LEASE;
         while left::is_held(&self.database, id).await? && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let parked = crate::dead_letter::park_all(&self.database, id, tell).await?;
-        store::audit(&self.database, &self.who, "park", Some(id), &format!("{parked} events")).await?;
+        // They were many statements. That it was decided is on record since before the first; this says what came of it.
+        let detail = format!("{parked} events");
+        let entry = Entry { who: &self.who, action: "parked", workflow: Some(id), detail: &detail };
+        audit::write(Within::Alone(&self.database, Purpose::Admin), &entry).await?;
         Ok(parked)
     }
 
