@@ -4,8 +4,9 @@
 //!
 //! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays),
 //! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give), `running` (what a
-//! new configuration is compared with).
+//! new configuration is compared with), `audit` (who changed what).
 
+pub mod audit;
 pub mod events;
 pub mod letters;
 mod listing;

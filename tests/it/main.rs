@@ -4,6 +4,7 @@ mod against;
 mod answers;
 mod api;
 mod at_most_once;
+mod audit;
 mod blocks;
 mod cancel;
 mod config;

@@ -2,6 +2,7 @@
 //!
 //! Files by what they are about. A handler takes its request apart and calls `operate`; nothing is decided here.
 
+mod audit;
 mod capabilities;
 mod configurations;
 pub mod dead_letters;
@@ -134,6 +135,7 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(replays::pause))
         .routes(routes!(replays::resume))
         .routes(routes!(replays::cancel))
+        .routes(routes!(audit::list))
         .routes(routes!(capabilities::show))
         .routes(routes!(configurations::list))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
