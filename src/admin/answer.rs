@@ -77,6 +77,7 @@ impl From<operate::Error> for Refusal {
             Kind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Kind::Invalid => (StatusCode::BAD_REQUEST, "invalid_request"),
             Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
+            Kind::TooMuch => (StatusCode::UNPROCESSABLE_ENTITY, "too_much_to_search"),
             Kind::Conflict(code) => (StatusCode::CONFLICT, code),
             Kind::Unavailable => {
                 tracing::warn!(error = %chain(&error), "the API could not ask Postgres");

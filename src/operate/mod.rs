@@ -2,7 +2,8 @@
 //!
 //! The HTTP API and the command line both come here, so that both say and do the same, word for word.
 //!
-//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` and `listing` (one by one, and which there are), `letters` (dead letters and their replays),
+//! Files: `workflows` (where they stand; pause, resume, drain, park), `events`, `listing` and `search` (one by one, which there are, and by what
+//! they are found), `letters` (dead letters and their replays),
 //! `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit` (events that callers give), `running` (what a
 //! new configuration is compared with), `audit` (who changed what).
 
@@ -12,6 +13,7 @@ pub mod letters;
 mod listing;
 pub mod offsets;
 pub mod running;
+mod search;
 pub mod submit;
 pub mod workflows;
 
@@ -40,6 +42,8 @@ pub enum Error {
     Invalid(String),
     #[error("{0}")]
     TooLarge(String),
+    #[error("{0}")]
+    TooMuchToSearch(String),
     /// Another event is in the way.
     #[error("{message}")]
     Met { code: &'static str, message: String, place: Place, state: Option<String> },
@@ -62,6 +66,8 @@ pub enum Kind {
     NotFound,
     Invalid,
     TooLarge,
+    /// Asking for less helps, and asking again does not.
+    TooMuch,
     Conflict(&'static str),
     /// Postgres or Kafka does not answer as it should: asking again may help.
     Unavailable,
@@ -79,6 +85,7 @@ impl Error {
             Self::NotFound(_) | Self::DeadLetter(Letter::NotFound(_)) => Kind::NotFound,
             Self::Invalid(_) => Kind::Invalid,
             Self::TooLarge(_) => Kind::TooLarge,
+            Self::TooMuchToSearch(_) => Kind::TooMuch,
             Self::Conflict { code, .. } | Self::Met { code, .. } => Kind::Conflict(code),
             Self::Submit(error) if error.is_about_data() => Kind::Invalid,
             Self::DeadLetter(Letter::KeyActive { .. }) => Kind::Conflict("key_active"),
