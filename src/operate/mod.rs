@@ -44,6 +44,8 @@ pub enum Error {
     TooLarge(String),
     #[error("{0}")]
     TooMuchToSearch(String),
+    #[error("{0}")]
+    TooManyWaiting(String),
     /// Another event is in the way.
     #[error("{message}")]
     Met { code: &'static str, message: String, place: Place, state: Option<String> },
@@ -68,6 +70,8 @@ pub enum Kind {
     TooLarge,
     /// Asking for less helps, and asking again does not.
     TooMuch,
+    /// Nothing more is taken until some of it has gone.
+    Full,
     Conflict(&'static str),
     /// Postgres or Kafka does not answer as it should: asking again may help.
     Unavailable,
@@ -86,6 +90,7 @@ impl Error {
             Self::Invalid(_) => Kind::Invalid,
             Self::TooLarge(_) => Kind::TooLarge,
             Self::TooMuchToSearch(_) => Kind::TooMuch,
+            Self::TooManyWaiting(_) => Kind::Full,
             Self::Conflict { code, .. } | Self::Met { code, .. } => Kind::Conflict(code),
             Self::Submit(error) if error.is_about_data() => Kind::Invalid,
             Self::DeadLetter(Letter::KeyActive { .. }) => Kind::Conflict("key_active"),

@@ -2,6 +2,9 @@
 //!
 //! From here on it is an event like any other: same envelope, same deliveries, same dead letters.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -15,6 +18,7 @@ use crate::config::raw_delivery::RawUnique;
 use crate::config::{EventType, UniquePolicy, Workflow};
 use crate::dead_letter::Payload;
 use crate::event::{Fingerprint, Place};
+use crate::outbox::seen;
 use crate::outbox::submit::{Stored, Submission, Submissions, Submitted};
 use crate::transform::canonical::Canonical;
 use crate::transform::unique::{Dimensions, Meta, fingerprint};
@@ -68,6 +72,14 @@ pub struct Accepted {
     pub deduplicated: bool,
 }
 
+/// Where events that callers give to a workflow come in.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    pub workflow: Arc<str>,
+    /// Whether more is undelivered than may be: what its consumer pauses by, as of the last look.
+    pub pressure: Arc<AtomicBool>,
+}
+
 /// What a caller sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
@@ -78,9 +90,16 @@ pub struct Given<'a> {
 
 impl Operator {
     /// Stores an event and answers once it is durable.
-    pub async fn submit(&self, way: &Submissions, id: &str, given: &Given<'_>) -> Result<Accepted, Error> {
+    pub async fn submit(&self, way: &Submissions, intake: &Intake, given: &Given<'_>) -> Result<Accepted, Error> {
+        let id = &*intake.workflow;
         let flow = self.configured(id).ok_or_else(|| self.no_workflow(id))?;
         let submission = prepared(flow, given, &self.who)?;
+        if intake.pressure.load(Ordering::Acquire) && !self.repeats(&submission).await? {
+            let message = format!(
+                "more is undelivered of `{id}` than its maxWaiting or maxWaitingBytes allows: give it again later"
+            );
+            return Err(Error::TooManyWaiting(message));
+        }
         let (key, event_type) = (submission.key.clone(), submission.event_type.clone());
         match way.submit(submission).await.map_err(Error::Submit)? {
             // What is said of it is what was stored: it need not be read again, which may fail.
@@ -104,6 +123,13 @@ impl Operator {
                 Err(Error::Met { code: "key_reused", message, place, state: None })
             }
         }
+    }
+
+    /// Whether its caller has given it before: then it does not come on top of what waits.
+    async fn repeats(&self, submission: &Submission) -> Result<bool, Error> {
+        let Some((key, _)) = &submission.own else { return Ok(false) };
+        let given = seen::given(&self.database, &submission.workflow, key).await?;
+        Ok(given.is_some_and(|given| given.is_remembered))
     }
 
     /// The event that was there already.

@@ -25,6 +25,7 @@ mod fleet;
 mod gap;
 mod in_doubt;
 mod ingest;
+mod intake;
 mod lag;
 mod limits;
 mod logs;
