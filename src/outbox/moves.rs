@@ -50,8 +50,9 @@ pub async fn carry_out(
 async fn all(within: Within<'_>, workflow: &str, steps: &[Step<'_>], entry: &Entry<'_>) -> Result<(), Error> {
     let mut steps: Vec<&Step<'_>> = steps.iter().collect();
     steps.sort_by_key(|step| step.cursor());
-    for CursorId(id) in steps.iter().map(|step| step.cursor()) {
-        within.query(include_str!("../../sql/ingest/lock_cursor.sql"), &[int8(&id)]).await?;
+    let cursors: Vec<i64> = steps.iter().map(|step| step.cursor().0).collect();
+    for cursor in cursors {
+        within.query(include_str!("../../sql/ingest/lock_cursor.sql"), &[int8(&cursor)]).await?;
     }
     for step in steps {
         match step {

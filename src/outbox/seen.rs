@@ -1,5 +1,5 @@
-//! Changes and uniqueness keys that were seen: the memory behind `deduplication` and `unique`. Written by the append itself; here it is
-//! kept small.
+//! Changes and keys that were seen: the memory behind `deduplication`, `unique` and the keys that callers give over HTTP. Written by the
+//! statements that store events; here it is asked, and kept small.
 
 use std::time::Duration;
 
