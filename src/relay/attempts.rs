@@ -103,8 +103,7 @@ impl Dispatcher {
         self.metrics.queue_stage.observe(seconds_since(event.stored_at));
     }
 
-    /// How long it took from the record, or from the caller's request, until the event was stored. An operator's replay is as old as its
-    /// dead letter, and says nothing about that.
+    /// From the record, or the caller's request, to the outbox. A replay is as old as its dead letter, and says nothing about that.
     pub(super) fn note_ingest(&self, event: &Event) {
         if let Some(at) = event.record_at
             && !event.place.is_replay()
