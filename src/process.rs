@@ -22,6 +22,7 @@ use crate::ingest::watched::Watched;
 use crate::ingest::workers::Workers;
 use crate::observe::Metrics;
 use crate::observe::trace::Tracer;
+use crate::operate::submit::Intake;
 use crate::outbox::handoff::Desks;
 use crate::outbox::load::Budget;
 use crate::outbox::notify::Notice;
@@ -62,7 +63,7 @@ pub struct Process {
     /// By workflow.
     pub(crate) stages: HashMap<Arc<str>, Stages>,
     workflows: watch::Sender<Vec<Arc<Workflow>>>,
-    configured: watch::Sender<Vec<Arc<str>>>,
+    configured: watch::Sender<Vec<Intake>>,
     roster: watch::Sender<Vec<Arc<Followed>>>,
     /// Stages on their way out; each answers its workflow when another may take its place.
     pub(crate) ending: tokio::task::JoinSet<Arc<str>>,
@@ -178,8 +179,8 @@ impl Process {
         self.workflows.subscribe()
     }
 
-    /// The ids of those that are configured, as they change: not those of which only the rest is delivered.
-    pub fn configured(&self) -> watch::Receiver<Vec<Arc<str>>> {
+    /// Where events over HTTP come in, of those that are configured, as they change: not of those of which only the rest is delivered.
+    pub fn configured(&self) -> watch::Receiver<Vec<Intake>> {
         self.configured.subscribe()
     }
 
@@ -250,7 +251,9 @@ impl Process {
         self.common.sending.budget.share_among(followed.len());
         self.workflows.send_replace(followed.iter().map(|one| Arc::clone(&one.workflow)).collect());
         let configured = followed.iter().filter(|one| !one.is_left);
-        self.configured.send_replace(configured.map(|one| Arc::clone(&one.workflow.id)).collect());
+        let intakes = configured
+            .map(|one| Intake { workflow: Arc::clone(&one.workflow.id), pressure: Arc::clone(&one.pressure) });
+        self.configured.send_replace(intakes.collect());
         self.roster.send_replace(followed);
     }
 

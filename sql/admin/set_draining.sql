@@ -1,5 +1,6 @@
--- Have what is left of a workflow delivered, or not. Called by outbox::left::set_draining.
--- $1 workflow, $2 whether, $3 who. Index: primary key. A pause or a suspension that it was removed with is over when it is drained.
+-- Have what is left of a workflow delivered, or not, because it is to be made dead letters. Called by outbox::left::decide.
+-- $1 workflow, $2 whether, $3 who, $4 what was decided. Index: primary key. The change and who made it are one statement. A pause or a
+-- suspension that it was removed with is over when it is drained.
 with changed as (
     update oncebox.workflow
        set draining = $2,
@@ -11,6 +12,6 @@ with changed as (
 ),
 audited as (
     insert into oncebox.audit (who, action, workflow, detail)
-    select $3, case when $2 then 'drain' else 'drain ended' end, changed.id, '' from changed
+    select $3, $4, changed.id, '' from changed
 )
 select id from changed;

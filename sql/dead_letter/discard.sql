@@ -16,7 +16,7 @@ remarked as (
 audited as (
     insert into oncebox.audit (who, action, workflow, detail)
     select $5, 'dead letter discarded', taken.workflow,
-           taken.cursor::text || '-' || taken.record_offset::text || '-' || taken.event_index::text
+           oncebox.event_id(taken.cursor, taken.record_offset, taken.event_index, taken.generation)
       from taken
 )
 select workflow from taken;

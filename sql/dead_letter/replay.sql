@@ -114,8 +114,7 @@ progress as (
 ),
 audited as (
     insert into oncebox.audit (who, action, workflow, detail)
-    select $6, 'dead letter replayed', taken.workflow,
-           taken.cursor::text || '-' || taken.record_offset::text || '-' || ($3::int4)::text
+    select $6, 'dead letter replayed', taken.workflow, oncebox.event_id($1, $2, $3, $4)
       from taken
 )
 select (select count(*) from taken) as taken, (select count(*) from made) as made,

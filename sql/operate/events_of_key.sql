@@ -1,4 +1,4 @@
--- The events of a workflow with one idempotency key. Called by operate::listing. $1 workflow, $2 key.
+-- The events of a workflow with one idempotency key. Called by operate::search. $1 workflow, $2 key.
 -- No index has keys, which would cost every event: this reads all that is stored of the workflow, and may be cut off by the limit on
 -- statements. For operators, who ask seldom.
 select e.cursor, e.record_offset, e.event_index, e.generation, e.workflow, e.key, e.event_type, e.created_at, e.topic, e.partition,

@@ -21,6 +21,7 @@ stored as (
     select e.cursor, e.record_offset, 0, 0, e.day, true, e.key, e.event_type, e.content_type, e.traceparent, e.source_at, clock_timestamp(),
            e.config_version, e.lane, e.body
       from events as e
+ returning cursor, record_offset, created_at
 ),
 queued as (
     insert into oncebox.retry
@@ -72,7 +73,9 @@ settled as (
       join locked on locked.cursor = now.cursor
      where d.cursor = now.cursor
 )
-select e.cursor, e.record_offset, coalesce(q.state, 'cancelled') as state, e.due, e.day
+select e.cursor, e.record_offset, coalesce(q.state, 'cancelled') as state, case when q.cursor is not null then e.due end as due,
+       s.created_at
   from events as e
+  join stored as s on s.cursor = e.cursor and s.record_offset = e.record_offset
   left join queued as q on q.cursor = e.cursor and q.record_offset = e.record_offset
  cross join withdrawn;

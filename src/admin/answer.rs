@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,8 +14,13 @@ use crate::operate::{self, Kind};
 /// The code of an answer about a workflow that nobody knows.
 pub const UNKNOWN_WORKFLOW: &str = "unknown_workflow";
 
+/// The code of an answer to an event for which others must go first.
+const TOO_MANY_WAITING: &str = "too_many_waiting";
+/// How many seconds after such an answer it is worth asking again: what waits is looked at every second.
+const ASK_AGAIN: &str = "5";
+
 /// Codes of what stands in the way now and not for ever.
-const PASSING: [&str; 2] = ["key_active", "verify_running"];
+const PASSING: [&str; 3] = ["key_active", "verify_running", "request_timeout"];
 
 /// Why something was not done.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -66,7 +71,11 @@ impl IntoResponse for Refusal {
         // What is under way is over some time.
         let retryable = self.status == StatusCode::SERVICE_UNAVAILABLE || PASSING.contains(&self.code);
         let error = Details { code: self.code.to_owned(), message: self.message, retryable, details: self.details };
-        (self.status, Json(Problem { error })).into_response()
+        let mut answer = (self.status, Json(Problem { error })).into_response();
+        if self.code == TOO_MANY_WAITING {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(ASK_AGAIN));
+        }
+        answer
     }
 }
 
@@ -77,6 +86,8 @@ impl From<operate::Error> for Refusal {
             Kind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Kind::Invalid => (StatusCode::BAD_REQUEST, "invalid_request"),
             Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
+            Kind::TooMuch => (StatusCode::UNPROCESSABLE_ENTITY, "too_much_to_search"),
+            Kind::Full => (StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_WAITING),
             Kind::Conflict(code) => (StatusCode::CONFLICT, code),
             Kind::Unavailable => {
                 tracing::warn!(error = %chain(&error), "the API could not ask Postgres");

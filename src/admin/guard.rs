@@ -68,7 +68,7 @@ impl Guard {
         }
         let (who, role) = self.who(headers)?;
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
-        if reads && (role == Role::Admin || request.uri().path() != CONFIGURATIONS) {
+        if reads && (role == Role::Admin || !FOR_ADMINS.contains(&request.uri().path())) {
             return Ok(who);
         }
         if role != Role::Admin && !crate::mutant!("readers-may-change") {
@@ -128,8 +128,8 @@ impl Guard {
     }
 }
 
-/// As they were written: a header of somebody's own may hold what not everybody is to see.
-const CONFIGURATIONS: &str = "/v1/configurations";
+/// What not everybody is to see: configurations as they were written, with headers of somebody's own, and who did what.
+const FOR_ADMINS: [&str; 2] = ["/v1/configurations", "/v1/audit"];
 
 /// Whether it is data that is asked for. The page itself holds none.
 fn is_data(path: &str) -> bool {
@@ -222,8 +222,10 @@ mod tests {
         assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, ann, json]).as_deref(), Ok("ann"));
         assert_eq!(ask(&both, "GET", "/v1/workflows", &[host, bob]).as_deref(), Ok("bob"));
         assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, bob, json]), Err(403));
-        assert_eq!(ask(&both, "GET", CONFIGURATIONS, &[host, bob]), Err(403));
-        assert_eq!(ask(&both, "GET", CONFIGURATIONS, &[host, ann]).as_deref(), Ok("ann"));
+        for path in FOR_ADMINS {
+            assert_eq!(ask(&both, "GET", path, &[host, bob]), Err(403), "{path}");
+            assert_eq!(ask(&both, "GET", path, &[host, ann]).as_deref(), Ok("ann"), "{path}");
+        }
         assert_eq!(ask(&both, "DELETE", "/v1/dead-letters/a", &[host, ann]), Err(415));
         assert_eq!(ask(&both, "POST", "/v1/workflows/a/pause", &[host, ann, ("content-type", "text/plain")]), Err(415));
         // The page itself holds nothing.

@@ -94,7 +94,9 @@ pub fn failed(error: operate::Error) -> Failure {
     match error.kind() {
         Kind::NoWorkflow | Kind::Invalid => Failure::Usage(error.to_string()),
         Kind::Conflict(code) if ASKED_WRONGLY.contains(&code) => Failure::Usage(error.to_string()),
-        Kind::NotFound | Kind::TooLarge | Kind::Conflict(_) | Kind::Unavailable => Failure::Failed(error.into()),
+        Kind::NotFound | Kind::TooLarge | Kind::TooMuch | Kind::Full | Kind::Conflict(_) | Kind::Unavailable => {
+            Failure::Failed(error.into())
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::access::{Access, At, failed, segment};
 use super::{Failure, block_on, output};
 use crate::operate::Operator;
-use crate::operate::workflows::{Decided, Workflow};
+use crate::operate::workflows::{Decided, Fate, Workflow};
 
 /// Events that wait for each other move on sooner.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub fn drain(flags: &Drain) -> Result<(), Failure> {
     let (access, id) = (flags.at.access()?, &flags.workflow);
     block_on(async {
         let path = format!("/v1/workflows/{}/drain", segment(id));
-        let here = async |operator: &Operator| operator.drain(id, true).await;
+        let here = async |operator: &Operator| operator.decide_left(id, Fate::Drain).await;
         let decided: Decided = access.change(("POST", &path), &serde_json::json!({}), here).await?;
         let told = match (decided.changed, flags.no_wait) {
             (false, _) => "nothing is left",
@@ -94,8 +94,7 @@ pub fn park(flags: &Park) -> Result<(), Failure> {
     let (access, id) = (flags.at.access()?, &flags.workflow);
     block_on(async {
         let (changed, parked) = match &access {
-            // Nobody is to deliver what is being parked.
-            Access::Postgres(operator) => match operator.drain(id, false).await.map_err(failed)?.changed {
+            Access::Postgres(operator) => match operator.decide_left(id, Fate::Park).await.map_err(failed)?.changed {
                 false => (false, None),
                 true => {
                     let tell = |parked| output::progress(&format!("{id}: {parked} events parked"));

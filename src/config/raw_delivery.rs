@@ -48,7 +48,7 @@ pub struct RawDelivery {
     pub lease: Option<MaybeSpan>,
     /// Deliver this long after the record's timestamp; default 0s.
     pub delay: Option<Span>,
-    /// Undelivered events above which the consumer pauses; below 80% it resumes; default 1000000.
+    /// Undelivered events above which the consumer pauses and events over HTTP are answered 503; below 80% both go on; default 1000000.
     #[schemars(range(min = 1))]
     pub max_waiting: Option<u64>,
     /// The same for their bytes; default 4GiB.

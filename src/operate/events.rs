@@ -14,7 +14,9 @@ use super::{Error, Operator};
 use crate::config::OnKeyFailure;
 use crate::dead_letter::{Attempt, Payload};
 use crate::event::{CursorId, Place};
+use crate::outbox::audit::Entry;
 use crate::outbox::cancel::{self, Cancelled};
+use crate::outbox::resolve::Said;
 use crate::outbox::sql::{int4, int8};
 use crate::outbox::{Purpose, notify, resolve};
 
@@ -191,22 +193,21 @@ impl Operator {
     pub async fn resolve(&self, place: Place, word: Word) -> Result<Arc<str>, Error> {
         let not_held = || Error::conflict("not_held", format!("{place} is not held: nothing asks for a word on it"));
         let held = resolve::held(&self.database, place).await?.ok_or_else(not_held)?;
-        let taken = match word {
-            Word::Delivered => resolve::delivered(&self.database, &held).await?,
-            Word::Redeliver => resolve::send_again(&self.database, &held).await?,
+        let said = match word {
+            Word::Delivered => Said::Delivered,
+            Word::Redeliver => Said::NotDelivered,
             Word::DeadLetter => {
                 let flow = self.configured(&held.workflow);
                 let blocks = flow.is_some_and(|flow| flow.delivery.ordering == Some(OnKeyFailure::Block));
-                resolve::give_up(&self.database, &held, blocks).await?
+                Said::Unknown { blocks }
             }
         };
-        if !taken {
+        let (workflow, detail) = (Arc::clone(&held.workflow), format!("{place} to {}", word.as_str()));
+        let entry = Entry { who: &self.who, action: "event resolved", workflow: Some(&workflow), detail: &detail };
+        if !resolve::resolve(&self.database, &held, said, &entry).await? {
             return Err(Error::conflict("settled", format!("{place} was settled meanwhile: nothing was changed")));
         }
-        let detail = format!("{place} to {}", word.as_str());
-        let (database, workflow) = (&self.database, &*held.workflow);
-        crate::outbox::workflow::audit(database, &self.who, "event resolved", Some(workflow), &detail).await?;
-        let _ = notify::tell(database, workflow).await;
-        Ok(workflow.into())
+        let _ = notify::tell(&self.database, &workflow).await;
+        Ok(workflow)
     }
 }

@@ -1,4 +1,4 @@
-//! Which events there are: by workflow and state, by record, by key.
+//! Which events there are, by workflow and state. `search` finds those of a record, and those of a key.
 //!
 //! Lists go by place, from cursor to cursor; what a page costs is bounded, so that one may be empty though others follow. Where few wait in
 //! a state, they are found by that, however many others there are.
@@ -222,30 +222,6 @@ impl Operator {
         };
         Ok(stretch(&rows))
     }
-
-    /// The events of one record, given as topic/partition/offset.
-    pub async fn events_of_record(&self, source: &str, workflow: Option<&str>) -> Result<Page<Summary>, Error> {
-        let parse = || {
-            let (rest, offset) = source.rsplit_once('/')?;
-            let (topic, partition) = rest.rsplit_once('/')?;
-            Some((topic.to_owned(), partition.parse::<i32>().ok()?, offset.parse::<i64>().ok()?))
-        };
-        let (topic, partition, offset) =
-            parse().ok_or_else(|| Error::Invalid(format!("`{source}` is not topic/partition/offset")))?;
-        let parameters = [text(&topic), int4(&partition), int8(&offset), text(&workflow)];
-        let file = include_str!("../../sql/operate/events_of_record.sql");
-        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
-        Ok(Page { items: rows.iter().map(summary).collect(), next: None })
-    }
-
-    /// The events of a workflow with this idempotency key. Reads all that is stored of the workflow.
-    pub async fn events_of_key(&self, workflow: &str, key: &str) -> Result<Page<Summary>, Error> {
-        self.known(workflow).await?;
-        let parameters = [text(&workflow), text(&key)];
-        let file = include_str!("../../sql/operate/events_of_key.sql");
-        let rows = self.database.query(Purpose::Admin, file, &parameters).await?;
-        Ok(Page { items: rows.iter().map(summary).collect(), next: None })
-    }
 }
 
 fn stretch(rows: &[tokio_postgres::Row]) -> Stretch {
@@ -261,7 +237,7 @@ fn stretch(rows: &[tokio_postgres::Row]) -> Stretch {
     stretch
 }
 
-fn summary(row: &tokio_postgres::Row) -> Summary {
+pub(super) fn summary(row: &tokio_postgres::Row) -> Summary {
     let place = claim::place(row);
     let (topic, partition): (String, i32) = (row.get("topic"), row.get("partition"));
     Summary {

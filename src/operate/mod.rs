@@ -2,15 +2,18 @@
 //!
 //! The HTTP API and the command line both come here, so that both say and do the same, word for word.
 //!
-//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` (one by one), `sought` and `listing` (which there are),
-//! `letters` (dead letters and their replays), `offsets` (where workflows stand in Kafka, and the proof that nothing was lost), `submit`
-//! (events that callers give), `running` (what a new configuration is compared with).
+//! Files: `workflows` (where they stand; pause, resume, drain, park), `events` (one by one), `sought`, `listing` and `search` (which there
+//! are, and by what they are found), `letters` (dead letters and their replays), `offsets` (where workflows stand in Kafka, and the proof
+//! that nothing was lost), `submit` (events that callers give), `running` (what a new configuration is compared with), `audit` (who
+//! changed what).
 
+pub mod audit;
 pub mod events;
 pub mod letters;
 mod listing;
 pub mod offsets;
 pub mod running;
+mod search;
 pub mod sought;
 pub mod submit;
 pub mod workflows;
@@ -40,6 +43,10 @@ pub enum Error {
     Invalid(String),
     #[error("{0}")]
     TooLarge(String),
+    #[error("{0}")]
+    TooMuchToSearch(String),
+    #[error("{0}")]
+    TooManyWaiting(String),
     /// Another event is in the way.
     #[error("{message}")]
     Met { code: &'static str, message: String, place: Place, state: Option<String> },
@@ -62,6 +69,10 @@ pub enum Kind {
     NotFound,
     Invalid,
     TooLarge,
+    /// Asking for less helps, and asking again does not.
+    TooMuch,
+    /// Nothing more is taken until some of it has gone.
+    Full,
     Conflict(&'static str),
     /// Postgres or Kafka does not answer as it should: asking again may help.
     Unavailable,
@@ -79,6 +90,8 @@ impl Error {
             Self::NotFound(_) | Self::DeadLetter(Letter::NotFound(_)) => Kind::NotFound,
             Self::Invalid(_) => Kind::Invalid,
             Self::TooLarge(_) => Kind::TooLarge,
+            Self::TooMuchToSearch(_) => Kind::TooMuch,
+            Self::TooManyWaiting(_) => Kind::Full,
             Self::Conflict { code, .. } | Self::Met { code, .. } => Kind::Conflict(code),
             Self::Submit(error) if error.is_about_data() => Kind::Invalid,
             Self::DeadLetter(Letter::KeyActive { .. }) => Kind::Conflict("key_active"),

@@ -16,9 +16,11 @@ use super::{Error, Operator};
 use crate::config::{Kafka, Topics, Workflow};
 use crate::event::CursorId;
 use crate::ingest::{native, settings};
+use crate::outbox::audit::Entry;
 use crate::outbox::cursor::{self, Listed, Start, TopicName};
-use crate::outbox::gap::{self, Gap, GapReason};
-use crate::outbox::{notify, workflow as store};
+use crate::outbox::gap::{Gap, GapReason};
+use crate::outbox::moves::{self, Step};
+use crate::outbox::notify;
 use crate::verify::{self, Partition};
 
 const ASK_KAFKA: Duration = Duration::from_secs(10);
@@ -89,41 +91,14 @@ impl Operator {
         });
         let (cluster, moves) = planned.await.expect("planning does not panic")?;
         if !wanted.dry_run {
-            for one in &moves {
-                self.carry_out(flow, &cluster, &stored, one).await?;
-            }
+            let steps: Vec<Step<'_>> = moves.iter().filter_map(|one| step(flow, &cluster, &stored, one)).collect();
             let detail = format!("to {} ({} partitions)", wanted.to, moves.len());
-            store::audit(&self.database, &self.who, "offsets set", Some(id), &detail).await?;
-            store::end_halt(&self.database, id).await?;
-            notify::tell(&self.database, id).await?;
+            let entry = Entry { who: &self.who, action: "offsets set", workflow: Some(id), detail: &detail };
+            moves::carry_out(&self.database, id, &steps, &entry).await?;
+            // Heard of by the next poll at the latest.
+            let _ = notify::tell(&self.database, id).await;
         }
         Ok(Moves { moves, changed: !wanted.dry_run })
-    }
-
-    async fn carry_out(&self, flow: &Workflow, cluster: &str, stored: &[Listed], one: &Move) -> Result<(), Error> {
-        let known = stored.iter().find(|c| c.topic_id == one.topic_id && c.partition == one.partition);
-        match known {
-            None => {
-                let id = CursorId::of(&flow.id, cluster, &one.topic_id, one.partition);
-                let name = TopicName {
-                    workflow: &flow.id,
-                    cluster,
-                    topic: &one.topic,
-                    topic_id: &one.topic_id,
-                    direct: flow.delivery.is_direct(),
-                };
-                let start = Start { id, partition: one.partition, offset: one.to };
-                cursor::add(&self.database, name, &[start]).await?;
-            }
-            // Without the outbox the cursor is a copy that may be older than what was marked in Kafka since.
-            Some(known) if known.next_offset != one.to || flow.delivery.is_direct() => {
-                // From wherever it stands by then: a running relay reads on while we ask.
-                let gap = Gap { cursor: CursorId(known.id), from: None, to: one.to, reason: GapReason::Operator };
-                gap::move_to(&self.database, &gap, "set").await?;
-            }
-            Some(_) => {}
-        }
-        Ok(())
     }
 
     /// Proves from Kafka and Postgres that nothing was lost, and names each gap. Stops nothing for it. What is on record is enough: the
@@ -140,6 +115,31 @@ impl Operator {
         let partitions = verify::verify(&self.kafka, &self.database, id, tell).await?;
         let gaps = partitions.iter().map(|partition| partition.gaps.len()).sum();
         Ok(Verified { workflow: id.to_owned(), gaps, partitions })
+    }
+}
+
+/// What a move takes. Nothing where a partition stands there already.
+fn step<'a>(flow: &'a Workflow, cluster: &'a str, stored: &[Listed], one: &'a Move) -> Option<Step<'a>> {
+    let known = stored.iter().find(|c| c.topic_id == one.topic_id && c.partition == one.partition);
+    match known {
+        None => {
+            let id = CursorId::of(&flow.id, cluster, &one.topic_id, one.partition);
+            let name = TopicName {
+                workflow: &flow.id,
+                cluster,
+                topic: &one.topic,
+                topic_id: &one.topic_id,
+                direct: flow.delivery.is_direct(),
+            };
+            Some(Step::Begin(name, Start { id, partition: one.partition, offset: one.to }))
+        }
+        // Without the outbox the cursor is a copy that may be older than what was marked in Kafka since.
+        Some(known) if known.next_offset != one.to || flow.delivery.is_direct() => {
+            // From wherever it stands by then: a running relay reads on while we ask.
+            let gap = Gap { cursor: CursorId(known.id), from: None, to: one.to, reason: GapReason::Operator };
+            Some(Step::Move(gap))
+        }
+        Some(_) => None,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! From here on it is an event like any other: same envelope, same deliveries, same dead letters.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -15,7 +18,8 @@ use crate::config::raw_delivery::RawUnique;
 use crate::config::{EventType, UniquePolicy, Workflow};
 use crate::dead_letter::Payload;
 use crate::event::{Fingerprint, Place};
-use crate::outbox::submit::{Submission, Submissions, Submitted};
+use crate::outbox::seen;
+use crate::outbox::submit::{Stored, Submission, Submissions, Submitted};
 use crate::transform::canonical::Canonical;
 use crate::transform::unique::{Dimensions, Meta, fingerprint};
 use crate::transform::{decode, enveloped, is_traceparent};
@@ -57,7 +61,8 @@ pub struct NewEvent<'a> {
 pub struct Accepted {
     pub id: String,
     pub workflow: String,
-    /// scheduled, available, active, retryable, pending, completed, cancelled or discarded; null when it is past its retention, or cannot be read now.
+    /// scheduled, available, active, retryable, pending, completed, cancelled or discarded. Null, as are the others, only of one that was
+    /// there already: when it is past its retention, or cannot be read now.
     pub state: Option<String>,
     pub key: Option<String>,
     pub event_type: Option<String>,
@@ -65,6 +70,14 @@ pub struct Accepted {
     pub due: Option<Timestamp>,
     /// Whether nothing was stored, because the same was there already.
     pub deduplicated: bool,
+}
+
+/// Where events that callers give to a workflow come in.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    pub workflow: Arc<str>,
+    /// Whether more is undelivered than may be: what its consumer pauses by, as of the last look.
+    pub pressure: Arc<AtomicBool>,
 }
 
 /// What a caller sent.
@@ -77,25 +90,50 @@ pub struct Given<'a> {
 
 impl Operator {
     /// Stores an event and answers once it is durable.
-    pub async fn submit(&self, way: &Submissions, id: &str, given: &Given<'_>) -> Result<Accepted, Error> {
+    pub async fn submit(&self, way: &Submissions, intake: &Intake, given: &Given<'_>) -> Result<Accepted, Error> {
+        let id = &*intake.workflow;
         let flow = self.configured(id).ok_or_else(|| self.no_workflow(id))?;
         let submission = prepared(flow, given, &self.who)?;
-        let (place, deduplicated) = match way.submit(submission).await.map_err(Error::Submit)? {
-            Submitted::Stored(place) => (place, false),
-            Submitted::Deduplicated(place) => (place, true),
+        if intake.pressure.load(Ordering::Acquire) && !self.repeats(&submission).await? {
+            let message = format!(
+                "more is undelivered of `{id}` than its maxWaiting or maxWaitingBytes allows: give it again later"
+            );
+            return Err(Error::TooManyWaiting(message));
+        }
+        let (key, event_type) = (submission.key.clone(), submission.event_type.clone());
+        match way.submit(submission).await.map_err(Error::Submit)? {
+            // What is said of it is what was stored: it need not be read again, which may fail.
+            Submitted::Stored(Stored { place, state, due, created_at }) => Ok(Accepted {
+                id: place.to_string(),
+                workflow: id.to_owned(),
+                state: Some(state),
+                key: Some(key),
+                event_type: Some(event_type),
+                created_at: Some(created_at),
+                due,
+                deduplicated: false,
+            }),
+            Submitted::Deduplicated(place) => Ok(self.repeated(id, place).await),
             Submitted::Duplicate { place, state } => {
                 let message = format!("event {place}, which is {state}, has the same uniqueness key");
-                return Err(Error::Met { code: "duplicate", message, place, state: Some(state) });
+                Err(Error::Met { code: "duplicate", message, place, state: Some(state) })
             }
             Submitted::KeyReused(place) => {
                 let message = format!("event {place} has this key, and another body");
-                return Err(Error::Met { code: "key_reused", message, place, state: None });
+                Err(Error::Met { code: "key_reused", message, place, state: None })
             }
-        };
-        Ok(self.accepted(id, place, deduplicated).await)
+        }
     }
 
-    async fn accepted(&self, workflow: &str, place: Place, deduplicated: bool) -> Accepted {
+    /// Whether its caller has given it before: then it does not come on top of what waits.
+    async fn repeats(&self, submission: &Submission) -> Result<bool, Error> {
+        let Some((key, _)) = &submission.own else { return Ok(false) };
+        let given = seen::given(&self.database, &submission.workflow, key).await?;
+        Ok(given.is_some_and(|given| given.is_remembered))
+    }
+
+    /// The event that was there already.
+    async fn repeated(&self, workflow: &str, place: Place) -> Accepted {
         // None when it was delivered so long ago that nothing but its key is remembered. Nor is it known when Postgres does not answer
         // now: the event is stored all the same, and a no would have it sent again.
         let found = self.event(place, Payload::Hidden).await.ok();
@@ -107,7 +145,7 @@ impl Operator {
             event_type: found.as_ref().and_then(|event| event.event_type.clone()),
             created_at: found.as_ref().and_then(|event| event.created_at),
             due: found.as_ref().and_then(|event| event.due),
-            deduplicated,
+            deduplicated: true,
         }
     }
 }
@@ -153,12 +191,17 @@ fn prepared(flow: &Workflow, given: &Given<'_>, who: &str) -> Result<Submission,
         due: scheduled.transpose()?,
         delay: flow.delivery.delay,
         lane: None,
-        own: event.key.as_ref().map(|key| (Sha256::digest(format!("http key {key}")).into(), digest(request))),
+        own: event.key.as_ref().map(|key| (key_fingerprint(key), digest(request))),
         unique: unique(flow, &event, &event_type, meta)?,
         kept: flow.retention,
         key,
         event_type,
     })
+}
+
+/// What stands for a key that a caller gave, among all that is remembered of its workflow.
+pub(super) fn key_fingerprint(key: &str) -> Fingerprint {
+    Sha256::digest(format!("http key {key}")).into()
 }
 
 fn event_type(flow: &Workflow, given: Option<&str>) -> Result<String, Error> {

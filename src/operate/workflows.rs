@@ -19,6 +19,7 @@ use crate::event::WorkflowState;
 use crate::outbox::sql::text;
 use crate::outbox::{Database, Purpose};
 
+pub use crate::outbox::left::Fate;
 pub use decisions::{Decided, Resumed};
 pub use errors::LastError;
 pub use limits::Limits;

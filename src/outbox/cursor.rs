@@ -2,6 +2,7 @@
 //!
 //! The stored cursor is the truth. A process takes it on assignment and gets an epoch; every later write names both.
 
+use super::database::Within;
 use super::sql::{boolean, int4s, int8, int8s, text, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{CursorId, ProcessId};
@@ -60,6 +61,11 @@ pub struct TopicName<'a> {
 
 /// Stores where partitions start; a cursor that exists stays as it is.
 pub async fn add(database: &Database, name: TopicName<'_>, starts: &[Start]) -> Result<(), Error> {
+    add_within(Within::Alone(database, Purpose::Admin), name, starts).await
+}
+
+/// The same as a part of what is done in one transaction.
+pub async fn add_within(within: Within<'_>, name: TopicName<'_>, starts: &[Start]) -> Result<(), Error> {
     let ids: Vec<i64> = starts.iter().map(|s| s.id.0).collect();
     let partitions: Vec<i32> = starts.iter().map(|s| s.partition).collect();
     let offsets: Vec<i64> = starts.iter().map(|s| s.offset).collect();
@@ -73,7 +79,7 @@ pub async fn add(database: &Database, name: TopicName<'_>, starts: &[Start]) -> 
         int8s(&offsets),
         boolean(&name.direct),
     ];
-    database.query(Purpose::Admin, include_str!("../../sql/ingest/add_cursors.sql"), &parameters).await?;
+    within.query(include_str!("../../sql/ingest/add_cursors.sql"), &parameters).await?;
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Connections to Postgres: pools that cannot starve each other, TLS up to verify-full, and the checks before work
 //! starts.
 //!
-//! Claims never take the connections that settling needs: a settlement that waits past its lease is a repeat.
+//! Claims never take the connections that settling needs: a settlement that waits past its lease is a repeat. And a question that reads much
+//! never takes the one that operators' changes and quick questions need.
 
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::config::{Postgres, PostgresTlsMode};
 /// How long any statement may take on our side before its connection is dropped: a black-holed one never answers.
 pub const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the connection for slow questions outlives the last one. A proof asks page after page.
+const KEPT_APART: Duration = Duration::from_secs(5);
 
 /// What a connection is for. Each has its own share of `poolSize`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub struct Database {
     settle: Pool,
     claim: Pool,
     admin: Pool,
+    /// Beside `poolSize`, and closed while nobody asks.
+    slow: Pool,
     pub schema: Schema,
     settings: Postgres,
 }
@@ -59,6 +64,7 @@ impl Database {
             settle: pool(size - size / 4 - size / 4 - 1)?,
             claim: pool(size / 4)?,
             admin: pool(1)?,
+            slow: pool(1)?,
             schema: Schema::new(&settings.schema),
             settings: settings.clone(),
         })
@@ -71,12 +77,7 @@ impl Database {
             Purpose::Claim => &self.claim,
             Purpose::Admin => &self.admin,
         };
-        match tokio::time::timeout(STATEMENT_LIMIT, pool.get()).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(deadpool_postgres::PoolError::Backend(source))) => Err(Error::Connect(source)),
-            Ok(Err(_)) => Err(Error::Pool),
-            Err(_) => Err(Error::TooSlow),
-        }
+        connection(pool).await
     }
 
     /// Runs one statement as its own transaction. A connection that did not answer in time is not used again.
@@ -102,14 +103,50 @@ impl Database {
         }
     }
 
+    /// Asks what may read all that is stored, one question at a time. What nobody waits for any more is ended, also when whoever asked has
+    /// gone.
+    pub async fn ask_slowly(
+        &self,
+        file: &'static str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>, Error> {
+        let client = match connection(&self.slow).await {
+            // It was there all the time: others were asking.
+            Err(Error::TooSlow) => return Err(Error::Busy),
+            found => found?,
+        };
+        let text = self.schema.text(file);
+        let mut question = Question { database: self, client: Some(client) };
+        let client = question.client.as_ref().expect("it is there until there is an answer");
+        let answer = tokio::time::timeout(STATEMENT_LIMIT, client.query_typed(&text, parameters)).await;
+        let answer = answer.map_err(|_| Error::TooSlow)?;
+        drop(question.client.take());
+        let pool = self.slow.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT_APART).await;
+            pool.retain(|_, metrics| metrics.last_used() < KEPT_APART);
+        });
+        answer.map_err(|source| Error::statement(file, source))
+    }
+
     /// Runs several statements as one transaction. A connection that did not answer in time is not used again.
     pub async fn transaction<T>(
         &self,
         purpose: Purpose,
         work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.transaction_of(purpose, STATEMENT_LIMIT, work).await
+    }
+
+    /// The same for one that may take longer.
+    pub async fn transaction_of<T>(
+        &self,
+        purpose: Purpose,
+        limit: Duration,
+        work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut client = self.get(purpose).await?;
-        let made = tokio::time::timeout(STATEMENT_LIMIT, async {
+        let made = tokio::time::timeout(limit, async {
             let transaction = client.transaction().await.map_err(Error::Transaction)?;
             let done = work(&transaction).await?;
             transaction.commit().await.map_err(Error::Transaction)?;
@@ -127,7 +164,9 @@ impl Database {
     /// Has Postgres end what nobody waits for any more: a question that reads too much would go on reading.
     fn cancel(&self, token: tokio_postgres::CancelToken) {
         let settings = self.settings.clone();
-        tokio::spawn(tokio::time::timeout(STATEMENT_LIMIT, async move {
+        // A process that ends has nothing to do this with: its connections end as well.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(tokio::time::timeout(STATEMENT_LIMIT, async move {
             // It ends by itself where the server is away.
             let _ = match (settings.tls_mode, connector(&settings)) {
                 (PostgresTlsMode::Disable, _) | (_, Err(_)) => token.cancel_query(NoTls).await,
@@ -141,6 +180,56 @@ impl Database {
         let mut config: tokio_postgres::Config = self.settings.direct_url.expose().parse().map_err(Error::Settings)?;
         prepare(&mut config, self.settings.tls_mode);
         config.connect(connector(&self.settings)?).await.map_err(Error::Connect)
+    }
+}
+
+/// A slow question under way. Dropped before there is an answer, it takes its connection along and has Postgres end it.
+struct Question<'a> {
+    database: &'a Database,
+    client: Option<Object>,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            let token = client.cancel_token();
+            drop(Object::take(client));
+            self.database.cancel(token);
+        }
+    }
+}
+
+/// Where a statement runs.
+#[derive(Clone, Copy)]
+pub enum Within<'a> {
+    /// As a transaction of its own.
+    Alone(&'a Database, Purpose),
+    /// As a part of one.
+    Transaction(&'a Database, &'a Transaction<'a>),
+}
+
+impl Within<'_> {
+    pub async fn query(
+        &self,
+        file: &'static str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>, Error> {
+        match self {
+            Self::Alone(database, purpose) => database.query(*purpose, file, parameters).await,
+            Self::Transaction(database, transaction) => {
+                let text = database.schema.text(file);
+                transaction.query_typed(&text, parameters).await.map_err(|source| Error::statement(file, source))
+            }
+        }
+    }
+}
+
+async fn connection(pool: &Pool) -> Result<Object, Error> {
+    match tokio::time::timeout(STATEMENT_LIMIT, pool.get()).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(deadpool_postgres::PoolError::Backend(source))) => Err(Error::Connect(source)),
+        Ok(Err(_)) => Err(Error::Pool),
+        Err(_) => Err(Error::TooSlow),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use deadpool_postgres::{Client, Object};
 
-use super::database::STATEMENT_LIMIT;
+use super::database::{STATEMENT_LIMIT, Within};
 use super::sql::{Schema, int8, text};
-use super::{Database, Error, Purpose};
+use super::{Database, Error, Purpose, rewind};
 use crate::config::OnOffsetLoss;
 use crate::event::CursorId;
 
@@ -91,11 +91,23 @@ async fn note(
 
 /// Moves the cursor and records the gap. One that does not stand where it must is left alone: somebody was faster.
 pub async fn move_to(database: &Database, gap: &Gap, action: &str) -> Result<(), Error> {
+    match skip(Within::Alone(database, Purpose::Admin), gap, action).await? {
+        true => Ok(()),
+        false => rewind::rewind(database, gap, action).await,
+    }
+}
+
+/// The same as a part of what is done in one transaction.
+pub async fn move_within(within: Within<'_>, gap: &Gap, action: &str) -> Result<(), Error> {
+    match skip(within, gap, action).await? {
+        true => Ok(()),
+        false => rewind::move_back(within, gap, action).await,
+    }
+}
+
+/// Answers whether it moved: not where it is to go back.
+async fn skip(within: Within<'_>, gap: &Gap, action: &str) -> Result<bool, Error> {
     let reason = gap.reason.as_str();
     let parameters = [int8(&gap.cursor.0), int8(&gap.from), int8(&gap.to), text(&reason), text(&action)];
-    let moved = database.query(Purpose::Admin, include_str!("../../sql/ingest/skip_gap.sql"), &parameters).await?;
-    if moved.is_empty() {
-        super::rewind::rewind(database, gap, action).await?;
-    }
-    Ok(())
+    Ok(!within.query(include_str!("../../sql/ingest/skip_gap.sql"), &parameters).await?.is_empty())
 }

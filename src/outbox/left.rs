@@ -26,10 +26,23 @@ pub async fn workflows(database: &Database) -> Result<Vec<LeftWorkflow>, Error> 
     Ok(rows.iter().map(one).collect())
 }
 
-/// Has what is left of workflows delivered, or not any more.
-pub async fn set_draining(database: &Database, workflow: &str, is_draining: bool, who: &str) -> Result<bool, Error> {
+/// What is to become of what is left of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is delivered.
+    Drain,
+    /// It is made dead letters, and nobody is to deliver it meanwhile.
+    Park,
+}
+
+/// Decides it, on record. Answers whether the workflow is known.
+pub async fn decide(database: &Database, workflow: &str, fate: Fate, who: &str) -> Result<bool, Error> {
+    let (is_draining, action) = match fate {
+        Fate::Drain => (true, "drain"),
+        Fate::Park => (false, "park"),
+    };
     let file = include_str!("../../sql/admin/set_draining.sql");
-    let parameters = [text(&workflow), boolean(&is_draining), text(&who)];
+    let parameters = [text(&workflow), boolean(&is_draining), text(&who), text(&action)];
     Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
 }
 

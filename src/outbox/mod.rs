@@ -6,6 +6,7 @@
 
 pub mod append;
 pub mod attempt;
+pub mod audit;
 pub mod batch;
 pub(crate) mod block;
 pub mod cancel;
@@ -24,6 +25,7 @@ pub mod lane;
 pub mod left;
 pub mod load;
 pub mod migrate;
+pub mod moves;
 pub mod notify;
 pub mod offsets;
 pub mod pace;
@@ -56,6 +58,8 @@ pub enum Error {
     Pool,
     #[error("Postgres did not answer in time")]
     TooSlow,
+    #[error("other questions that read much are being answered")]
+    Busy,
     #[error("the workflow lives on under another name")]
     NoCursor,
     #[error("a transaction failed")]
@@ -78,7 +82,7 @@ impl Error {
     pub fn sql_state(&self) -> Option<&SqlState> {
         match self {
             Self::Connect(source) | Self::Transaction(source) | Self::Statement { source, .. } => source.code(),
-            Self::Settings(_) | Self::Tls(_) | Self::Pool | Self::TooSlow | Self::NoCursor => None,
+            Self::Settings(_) | Self::Tls(_) | Self::Pool | Self::TooSlow | Self::Busy | Self::NoCursor => None,
         }
     }
 

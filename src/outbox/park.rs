@@ -1,6 +1,7 @@
 //! Moves an event to the dead letters: the letter, the `done` row and the counters in one statement.
 
 use super::attempt::{AttemptRecord, EventRef, Right, as_i32};
+use super::database::Within;
 use super::sql::{boolean, date, float8, int4, int8, text, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::DeadLetterLimit;
@@ -31,6 +32,11 @@ pub enum Parked {
 
 /// Moves one event to the dead letters, in one statement.
 pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Result<Parked, Error> {
+    park_within(Within::Alone(database, Purpose::Settle), process, death).await
+}
+
+/// The same as a part of what is done in one transaction.
+pub async fn park_within(within: Within<'_>, process: ProcessId, death: &Death) -> Result<Parked, Error> {
     let place = death.event.place;
     let (sends, fence) = (as_i32(death.sends), death.right.fence());
     let (reason, retried) = (death.reason.as_str(), death.right.is_retry());
@@ -49,7 +55,7 @@ pub async fn park(database: &Database, process: ProcessId, death: &Death) -> Res
         int8(&bytes),
         boolean(&death.blocks),
     ];
-    let rows = database.query(Purpose::Settle, include_str!("../../sql/dead_letter/park.sql"), &parameters).await?;
+    let rows = within.query(include_str!("../../sql/dead_letter/park.sql"), &parameters).await?;
     Ok(match rows.first().map(|row| (row.get("allowed"), row.get("parked"))) {
         Some((_, true)) => Parked::Written,
         Some((true, false)) => Parked::AlreadyDone,

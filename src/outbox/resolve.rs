@@ -2,7 +2,11 @@
 //!
 //! A word counts once, and only while the event is still held: a late answer may have settled it meanwhile.
 
+use deadpool_postgres::Transaction;
+
 use super::attempt::{EventRef, Right};
+use super::audit::{self, Entry};
+use super::database::Within;
 use super::park::{self, Death, Parked};
 use super::settle::{self, Completion, Settled};
 use super::sql::{int4, int8};
@@ -37,25 +41,53 @@ pub async fn held(database: &Database, place: Place) -> Result<Option<Held>, Err
     }))
 }
 
-/// The endpoint has processed it. Answers whether that settled it.
-pub async fn delivered(database: &Database, held: &Held) -> Result<bool, Error> {
+/// What an operator says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// The endpoint has processed it.
+    Delivered,
+    /// The endpoint has not processed it: it is sent again.
+    NotDelivered,
+    /// Nobody knows, and nobody will: a dead letter.
+    Unknown {
+        /// Whether the later events of its lane wait for it.
+        blocks: bool,
+    },
+}
+
+/// One transaction: what is said and who said it. Answers whether it counts: not when the event was settled meanwhile.
+pub async fn resolve(database: &Database, held: &Held, said: Said, entry: &Entry<'_>) -> Result<bool, Error> {
+    let work =
+        async |transaction: &Transaction<'_>| take(Within::Transaction(database, transaction), held, said, entry).await;
+    database.transaction(Purpose::Settle, work).await
+}
+
+async fn take(within: Within<'_>, held: &Held, said: Said, entry: &Entry<'_>) -> Result<bool, Error> {
+    let counts = match said {
+        Said::Delivered => delivered(within, held).await?,
+        Said::NotDelivered => send_again(within, held).await?,
+        Said::Unknown { blocks } => give_up(within, held, blocks).await?,
+    };
+    if counts {
+        audit::write(within, entry).await?;
+    }
+    Ok(counts)
+}
+
+async fn delivered(within: Within<'_>, held: &Held) -> Result<bool, Error> {
     let right = Right::Retry { fence: held.fence };
     let completion = Completion { event: held.event.clone(), right, sends: held.sends, status: None };
     // No process delivers it: what decides is that the event is not terminal yet.
-    let settled = settle::completed(database, ProcessId::nil(), &[completion]).await?;
-    Ok(settled.first().is_some_and(|settled| *settled != Settled::AlreadyDone))
+    Ok(settle::completed_within(within, &completion).await? != Settled::AlreadyDone)
 }
 
-/// The endpoint has not processed it. Answers whether it was still held.
-pub async fn send_again(database: &Database, held: &Held) -> Result<bool, Error> {
+async fn send_again(within: Within<'_>, held: &Held) -> Result<bool, Error> {
     let Place { cursor: CursorId(cursor), offset, index, generation } = held.event.place;
     let parameters = [int8(&cursor), int8(&offset), int4(&index), int4(&generation), int8(&held.fence)];
-    let file = include_str!("../../sql/admin/send_held_again.sql");
-    Ok(!database.query(Purpose::Admin, file, &parameters).await?.is_empty())
+    Ok(!within.query(include_str!("../../sql/admin/send_held_again.sql"), &parameters).await?.is_empty())
 }
 
-/// Nobody knows, and nobody will: a dead letter. Answers whether it was still held.
-pub async fn give_up(database: &Database, held: &Held, blocks: bool) -> Result<bool, Error> {
+async fn give_up(within: Within<'_>, held: &Held, blocks: bool) -> Result<bool, Error> {
     let death = Death {
         event: held.event.clone(),
         workflow: held.workflow.clone(),
@@ -65,5 +97,5 @@ pub async fn give_up(database: &Database, held: &Held, blocks: bool) -> Result<b
         blocks,
         attempt: None,
     };
-    Ok(park::park(database, ProcessId::nil(), &death).await? == Parked::Written)
+    Ok(park::park_within(within, ProcessId::nil(), &death).await? == Parked::Written)
 }

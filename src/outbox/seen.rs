@@ -1,12 +1,13 @@
-//! Changes and uniqueness keys that were seen: the memory behind `deduplication` and `unique`. Written by the append itself; here it is
-//! kept small.
+//! Changes and keys that were seen: the memory behind `deduplication`, `unique` and the keys that callers give over HTTP. Written by the
+//! statements that store events; here it is asked, and kept small.
 
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::sql::int8;
-use super::{Database, Error, Purpose, unique};
+use super::sql::{bytes, int8, text};
+use super::{Database, Error, Purpose, claim, unique};
+use crate::event::{Fingerprint, Place};
 use crate::observe::chain;
 
 const PRUNED_AT_ONCE: i64 = 5_000;
@@ -31,6 +32,22 @@ pub async fn prune_forever(database: Database) {
         };
         tokio::time::sleep(pause).await;
     }
+}
+
+/// An event that a caller gave over HTTP under a key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    pub place: Place,
+    /// Given again now, it makes no second event.
+    pub is_remembered: bool,
+}
+
+/// The one that was given under this key, if it was not forgotten.
+pub async fn given(database: &Database, workflow: &str, key: &Fingerprint) -> Result<Option<Given>, Error> {
+    let key = key.as_slice();
+    let parameters = [text(&workflow), bytes(&key)];
+    let rows = database.query(Purpose::Admin, include_str!("../../sql/submit/known_key.sql"), &parameters).await?;
+    Ok(rows.first().map(|row| Given { place: claim::place(row), is_remembered: row.get("is_remembered") }))
 }
 
 /// Answers how many were forgotten.

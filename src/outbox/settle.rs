@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::attempt::{EventRef, Places, Right, as_i32};
 use super::block::Blocks;
 use super::claim::place;
+use super::database::Within;
 use super::sql::{dates, int4, int4s, int8s, uuid};
 use super::{Database, Error, Purpose};
 use crate::event::{Place, ProcessId};
@@ -67,10 +68,16 @@ pub async fn completed(database: &Database, process: ProcessId, batch: &[Complet
     }
     if !retries.is_empty() {
         let part: Vec<&Completion> = retries.iter().map(|at| &batch[*at]).collect();
-        let judged = completed_retry(database, &part).await?;
+        let judged = completed_retry(Within::Alone(database, Purpose::Settle), &part).await?;
         retries.iter().zip(judged).for_each(|(at, one)| settled[*at] = one);
     }
     Ok(settled)
+}
+
+/// Writes down that a retry is delivered, as a part of what is done in one transaction.
+pub async fn completed_within(within: Within<'_>, retry: &Completion) -> Result<Settled, Error> {
+    let settled = completed_retry(within, &[retry]).await?;
+    Ok(settled.into_iter().next().unwrap_or(Settled::AlreadyDone))
 }
 
 /// As if all of them were sent under deliveries that are still held, and none was written down before; otherwise nothing is.
@@ -154,7 +161,7 @@ async fn completed_again(
     Ok(judged.collect())
 }
 
-async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<Settled>, Error> {
+async fn completed_retry(within: Within<'_>, batch: &[&Completion]) -> Result<Vec<Settled>, Error> {
     let places = Places::of(batch.iter().map(|c| &c.event));
     let (statuses, bytes) = statuses_and_bytes(batch);
     let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
@@ -172,8 +179,7 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
         int8s(&cursors),
         int8s(&fences),
     ];
-    let file = include_str!("../../sql/relay/settle_retried.sql");
-    let rows = database.query(Purpose::Settle, file, &parameters).await?;
+    let rows = within.query(include_str!("../../sql/relay/settle_retried.sql"), &parameters).await?;
     let (standing, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
     let fences: HashMap<Place, i64> = standing.into_iter().map(|row| (place(row), row.get("fence"))).collect();
     let done: HashSet<Place> = done.into_iter().map(place).collect();

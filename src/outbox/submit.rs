@@ -47,10 +47,20 @@ pub struct Submission {
     pub kept: Duration,
 }
 
+/// An event as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub place: Place,
+    /// scheduled, available or pending; cancelled when another of the same moment has replaced it.
+    pub state: String,
+    pub due: Option<Timestamp>,
+    pub created_at: Timestamp,
+}
+
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
-    Stored(Place),
+    Stored(Stored),
     /// The caller sent the same before, or asked for repeats to be ignored.
     Deduplicated(Place),
     /// Another event has its uniqueness key.

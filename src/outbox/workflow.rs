@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::database::Within;
 use super::sql::{boolean, float8, int8, text, texts};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
@@ -62,9 +63,8 @@ pub async fn halt(database: &Database, workflow: &str, reason: &str) -> Result<b
 }
 
 /// Reads again. Answers whether it was halted.
-pub async fn end_halt(database: &Database, workflow: &str) -> Result<bool, Error> {
-    let file = include_str!("../../sql/admin/end_halt.sql");
-    Ok(!database.query(Purpose::Admin, file, &[text(&workflow)]).await?.is_empty())
+pub async fn end_halt(within: Within<'_>, workflow: &str) -> Result<bool, Error> {
+    Ok(!within.query(include_str!("../../sql/admin/end_halt.sql"), &[text(&workflow)]).await?.is_empty())
 }
 
 /// Stops sending, if it sends. Answers whether it did.
@@ -102,17 +102,5 @@ pub async fn account_circuit(database: &Database, workflow: &str, open_for: Dura
     let seconds = open_for.as_secs_f64();
     let file = include_str!("../../sql/admin/account_circuit.sql");
     database.query(Purpose::Admin, file, &[text(&workflow), float8(&seconds)]).await?;
-    Ok(())
-}
-
-pub async fn audit(
-    database: &Database,
-    who: &str,
-    action: &str,
-    workflow: Option<&str>,
-    detail: &str,
-) -> Result<(), Error> {
-    let parameters = [text(&who), text(&action), text(&workflow), text(&detail)];
-    database.query(Purpose::Admin, include_str!("../../sql/admin/write_audit.sql"), &parameters).await?;
     Ok(())
 }

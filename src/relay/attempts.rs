@@ -104,10 +104,17 @@ impl Dispatcher {
 
     /// How long a first attempt took to come about.
     pub(super) fn note_start(&self, event: &Event) {
-        if let Some(at) = event.record_at {
+        self.note_ingest(event);
+        self.metrics.queue_stage.observe(seconds_since(event.stored_at));
+    }
+
+    /// From the record, or the caller's request, to the outbox. A replay is as old as its dead letter, and says nothing about that.
+    pub(super) fn note_ingest(&self, event: &Event) {
+        if let Some(at) = event.record_at
+            && !event.place.is_replay()
+        {
             self.metrics.ingest_stage.observe((event.stored_at / 1000 - at).max(0) as f64 / 1000.0);
         }
-        self.metrics.queue_stage.observe(seconds_since(event.stored_at));
     }
 
     pub(super) fn send(&mut self, job: Job) {

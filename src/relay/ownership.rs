@@ -11,11 +11,12 @@ use super::window::Window;
 use crate::config::InDoubt;
 use crate::event::{CursorId, Place};
 use crate::observe::chain;
-use crate::outbox::claim;
+use crate::outbox::audit::{self, Entry};
+use crate::outbox::database::Within;
 use crate::outbox::delivery::{self, Delivery, Failover, Kept, Progress, TakeOver, Turn};
 use crate::outbox::fleet::GONE_AFTER;
 use crate::outbox::handoff::Desk;
-use crate::outbox::workflow;
+use crate::outbox::{Purpose, claim};
 
 /// Before leases are extended again when that failed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -127,7 +128,8 @@ impl Dispatcher {
         );
         let (database, id) = (self.shared.database.clone(), self.workflow.id.clone());
         tokio::spawn(async move {
-            if let Err(error) = workflow::audit(&database, "oncebox", "failover", Some(&id), &detail).await {
+            let entry = Entry { who: "oncebox", action: "failover", workflow: Some(&id), detail: &detail };
+            if let Err(error) = audit::write(Within::Alone(&database, Purpose::Admin), &entry).await {
                 warn!(workflow = %id, error = %chain(&error), "the failover could not be put on record");
             }
         });

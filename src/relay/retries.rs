@@ -175,7 +175,13 @@ impl Dispatcher {
 
     fn send_again(&mut self, job: Job) {
         match verdict::may_try(job.tries, &self.workflow.delivery.retries) {
-            Ok(()) => self.send(job),
+            Ok(()) => {
+                // What came over HTTP, waits for its time or for its turn has its first request from here.
+                if job.tries.sends == 1 {
+                    self.note_ingest(&job.event);
+                }
+                self.send(job);
+            }
             Err(reason) => self.give_up(job, reason),
         }
     }

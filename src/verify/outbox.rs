@@ -3,8 +3,8 @@
 use super::offsets::Offsets;
 use super::{Counts, Error, Gap, Kind, event_id};
 use crate::event::CursorId;
+use crate::outbox::Database;
 use crate::outbox::sql::{int4, int8, text};
-use crate::outbox::{Database, Purpose};
 
 /// Appends that one statement looks at: some ten thousand events.
 const AT_ONCE: i64 = 50;
@@ -41,8 +41,7 @@ impl Cursor {
 }
 
 pub async fn cursors(database: &Database, workflow: &str) -> Result<Vec<Cursor>, Error> {
-    let file = include_str!("../../sql/verify/cursors.sql");
-    let rows = database.query(Purpose::Admin, file, &[text(&workflow)]).await?;
+    let rows = database.ask_slowly(include_str!("../../sql/verify/cursors.sql"), &[text(&workflow)]).await?;
     let cursor = |row: &tokio_postgres::Row| Cursor {
         id: CursorId(row.get("id")),
         topic: row.get("topic"),
@@ -78,7 +77,7 @@ pub async fn look(database: &Database, cursor: &Cursor, mut tell: impl FnMut(i64
             true => include_str!("../../sql/verify/given.sql"),
             false => include_str!("../../sql/verify/page.sql"),
         };
-        let rows = database.query(Purpose::Admin, file, &parameters).await?;
+        let rows = database.ask_slowly(file, &parameters).await?;
         let mut is_over = true;
         for row in &rows {
             let (from, to, count): (i64, i64, i64) = (row.get("from_offset"), row.get("to_offset"), row.get("events"));

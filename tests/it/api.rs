@@ -117,6 +117,7 @@ async fn every_no_has_one_shape() {
         ("GET", "/v1/dead-letters?reason=bad", 400, "invalid_request"),
         ("GET", "/v1/dead-letters?from=-009999-01-02T01:59:59Z", 400, "invalid_request"),
         ("DELETE", "/v1/dead-letters/0000000000000-1-0", 404, "not_found"),
+        ("GET", "/v1/audit?after=nowhere", 400, "invalid_request"),
         ("GET", "/v1/replays/none", 400, "invalid_request"),
         ("GET", "/v1/replays/00000000-0000-0000-0000-000000000000", 404, "not_found"),
     ] {

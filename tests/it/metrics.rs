@@ -111,6 +111,26 @@ async fn counters_are_there_at_zero_from_the_start_and_count_what_they_say() {
     assert!(latency > 0.0 && latency < 3.0 * PATIENCE.as_secs_f64(), "seconds since the records: {latency}");
 }
 
+/// Where each event waits for its time, none has a first attempt of its own: their first requests are retries to Postgres.
+#[tokio::test]
+async fn the_way_into_the_outbox_is_measured_of_events_that_wait_and_of_those_over_http() {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver =
+        TestReceiver::deciding(|seen| if seen.attempt == 1 { Answer::status(503) } else { Answer::Process }).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    config.delivery.push_str("\n      delay: 200ms");
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    topic.send_orders(0..3);
+    let event = serde_json::json!({"type": "OrderChanged", "data": {"id": 7}});
+    let (status, body) = relay.call("POST", "/v1/workflows/orders/events", None, Some(event)).await;
+    assert_eq!(status, 201, "{body}");
+    await_value(&relay, "oncebox_delivered_total", "workflow=\"orders\"", 4.0).await;
+    // Each was sent twice, and came in once.
+    await_value(&relay, "oncebox_stage_seconds_count", "workflow=\"orders\",stage=\"queue\"", 8.0).await;
+    await_value(&relay, "oncebox_stage_seconds_count", "workflow=\"orders\",stage=\"ingest\"", 4.0).await;
+}
+
 /// More than the gauges count every second: their searches stop at 10,001 of a state.
 #[tokio::test]
 async fn events_are_counted_by_state_however_many_there_are() {

@@ -147,7 +147,7 @@ async fn an_invalid_configuration_is_refused_whole_and_the_old_one_stays() {
 }
 
 /// A relay whose workflow `orders` was removed with 30 events that could not be delivered, and whose endpoint is well again.
-async fn removed() -> (Relay, TestDatabase, TestReceiver) {
+pub async fn removed() -> (Relay, TestDatabase, TestReceiver) {
     let (topic, database) = (Topic::new(2).await, TestDatabase::new().await);
     let mended = Arc::new(AtomicBool::new(false));
     let is_mended = Arc::clone(&mended);

@@ -24,7 +24,8 @@ pub struct Wanted {
     workflow: Option<String>,
     /// Only those in this state.
     state: Option<String>,
-    /// Only those with this idempotency key. Reads all that is stored of the workflow.
+    /// Only those with this idempotency key. One that a caller gave over HTTP is found at once; for any other all that is stored of the
+    /// workflow is read, which is refused where that is too much.
     key: Option<String>,
     /// Only those of this record: topic/partition/offset.
     source: Option<String>,
@@ -39,7 +40,9 @@ pub struct Wanted {
 /// the next one goes on.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(Wanted), responses(
     (status = 200, body = Page<Summary>), (status = 400, body = Problem), (status = 401, body = Problem),
-    (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
+    (status = 403, body = Problem), (status = 404, body = Problem),
+    (status = 422, body = Problem, description = "`too_much_to_search`: narrow it down by `source` or `state`."),
+    (status = 503, body = Problem)))]
 pub async fn list(
     State(desk): State<Desk>,
     Extension(who): Extension<Who>,

@@ -2,6 +2,8 @@
 //!
 //! Files by what they are about. A handler takes its request apart and calls `operate`; nothing is decided here.
 
+mod audit;
+mod body;
 mod capabilities;
 mod configurations;
 pub mod dead_letters;
@@ -28,6 +30,7 @@ use super::guard::Who;
 use super::live::History;
 use crate::config::{Kafka, Workflow};
 use crate::operate::Operator;
+use crate::operate::submit::Intake;
 use crate::outbox::Database;
 use crate::outbox::submit::Submissions;
 
@@ -39,8 +42,8 @@ pub struct Api {
     /// Connections of its own: a slow question holds up no delivery and no heartbeat.
     pub database: Database,
     pub workflows: watch::Receiver<Vec<Arc<Workflow>>>,
-    /// Of those the ids of the ones that are configured: of the others the rest is delivered, and nothing new comes in.
-    pub configured: watch::Receiver<Vec<Arc<str>>>,
+    /// Those of them that are configured: of the others the rest is delivered, and nothing new comes in.
+    pub configured: watch::Receiver<Vec<Intake>>,
     pub kafka: Kafka,
     /// Whether this process sends: what it knows of its own work is nothing where it does not.
     pub sends: bool,
@@ -50,8 +53,9 @@ pub struct Api {
 }
 
 impl Api {
-    pub fn takes_events(&self, id: &str) -> bool {
-        self.configured.borrow().iter().any(|one| **one == *id)
+    /// Where events that callers give come in, if the workflow takes any.
+    fn intake(&self, id: &str) -> Option<Intake> {
+        self.configured.borrow().iter().find(|one| *one.workflow == *id).cloned()
     }
 }
 
@@ -124,10 +128,12 @@ pub fn routes() -> (Router<Desk>, String) {
         .routes(routes!(replays::pause))
         .routes(routes!(replays::resume))
         .routes(routes!(replays::cancel))
+        .routes(routes!(audit::list))
         .routes(routes!(capabilities::show))
         .routes(routes!(configurations::list))
+        // It reads its body by itself.
+        .routes(routes!(submit::submit))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .merge(OpenApiRouter::new().routes(routes!(submit::submit)).layer(DefaultBodyLimit::max(submit::LONGEST_BODY)))
         .split_for_parts();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = description.components.get_or_insert_default();

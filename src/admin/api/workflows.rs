@@ -9,7 +9,7 @@ use crate::admin::Desk;
 use crate::admin::answer::{Problem, Refusal};
 use crate::admin::guard::Who;
 use crate::event::{Reason, WorkflowState};
-use crate::operate::workflows::{Decided, Resumed, Workflow};
+use crate::operate::workflows::{Decided, Fate, Resumed, Workflow};
 use crate::operate::{Operator, Page};
 
 type Decision = Result<Json<Decided>, Refusal>;
@@ -66,7 +66,7 @@ pub async fn resume(
     (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
     (status = 415, body = Problem), (status = 503, body = Problem)))]
 pub async fn drain(State(desk): State<Desk>, Extension(who): Extension<Who>, Path(id): Path<String>) -> Decision {
-    Ok(Json(known(&desk, &who, &id)?.drain(&id, true).await?))
+    Ok(Json(known(&desk, &who, &id)?.decide_left(&id, Fate::Drain).await?))
 }
 
 /// Make dead letters of what is left of a workflow that is not configured any more. It goes on after the answer.
@@ -80,8 +80,10 @@ pub async fn park(
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<Decided>), Refusal> {
     let operator = known(&desk, &who, &id)?;
-    // Nobody is to deliver what is being parked.
-    let decided = operator.drain(&id, false).await?;
+    let decided = operator.decide_left(&id, Fate::Park).await?;
+    if !decided.changed {
+        return Ok((StatusCode::ACCEPTED, Json(decided)));
+    }
     let metrics = desk.metrics.of(&id.as_str().into());
     tokio::spawn(async move {
         let mut counted = 0;

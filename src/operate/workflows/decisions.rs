@@ -7,7 +7,10 @@ use utoipa::ToSchema;
 
 use crate::event::WorkflowState;
 use crate::operate::{Error, Operator};
-use crate::outbox::{left, notify, workflow as store};
+use crate::outbox::audit::{self, Entry};
+use crate::outbox::database::Within;
+use crate::outbox::left::{self, Fate};
+use crate::outbox::{Purpose, notify, workflow as store};
 
 /// What is held for longer is left for another time.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
@@ -62,22 +65,26 @@ impl Operator {
         Ok(Resumed { workflow, changed, paused_by_configuration: is_paused })
     }
 
-    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or not any more.
-    pub async fn drain(&self, id: &str, is_wanted: bool) -> Result<Decided, Error> {
+    /// Has what is left of a workflow that nobody runs any more delivered by the processes that run, or decides that it is to be
+    /// made dead letters, which `park` does.
+    pub async fn decide_left(&self, id: &str, fate: Fate) -> Result<Decided, Error> {
         let is_left = self.is_left(id).await?;
-        let changed = is_left && left::set_draining(&self.database, id, is_wanted, &self.who).await?;
+        let changed = is_left && left::decide(&self.database, id, fate, &self.who).await?;
         self.decided(id, changed).await
     }
 
-    /// Makes dead letters of what is left of a workflow that nobody runs any more; `tell` hears how many, on the way. What is
-    /// interrupted is taken up by asking again.
+    /// Makes dead letters of what is left of a workflow that nobody runs any more, once that is decided and on record; `tell` hears
+    /// how many, on the way. What is interrupted is taken up by asking again.
     pub async fn park(&self, id: &str, tell: impl FnMut(u64) + Send) -> Result<u64, Error> {
         let deadline = Instant::now() + LONGEST_LEASE;
         while left::is_held(&self.database, id).await? && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let parked = crate::dead_letter::park_all(&self.database, id, tell).await?;
-        store::audit(&self.database, &self.who, "park", Some(id), &format!("{parked} events")).await?;
+        // They were many statements. That it was decided is on record since before the first; this says what came of it.
+        let detail = format!("{parked} events");
+        let entry = Entry { who: &self.who, action: "parked", workflow: Some(id), detail: &detail };
+        audit::write(Within::Alone(&self.database, Purpose::Admin), &entry).await?;
         Ok(parked)
     }
 

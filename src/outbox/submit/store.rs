@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Row;
 
-use super::{Submission, Submitted, TOPIC};
+use super::{Stored, Submission, Submitted, TOPIC};
 use crate::event::{CursorId, Fingerprint, Place};
 use crate::outbox::cursor::{self, Start, TopicName};
 use crate::outbox::sql::{Parameter, bytes_list, float8s, int4s, int8s, texts};
@@ -56,9 +56,12 @@ impl Writing<'_> {
         self.take_keys(&places, &mut outcome).await?;
         let decided = self.take_unique(&places, &standing, &mut outcome).await?;
         self.give_keys_back(&places, &decided, &outcome).await?;
-        self.store(&places, &standing, &decided, &outcome).await?;
-        let all = outcome.into_iter().zip(places).map(|(found, place)| found.unwrap_or(Submitted::Stored(place)));
-        Ok(all.collect())
+        let mut stored = self.store(&places, &standing, &decided, &outcome).await?;
+        let all = outcome.into_iter().zip(places).map(|(found, place)| match found {
+            Some(found) => Ok(found),
+            None => stored.remove(&place).map(Submitted::Stored).ok_or(Error::NoCursor),
+        });
+        all.collect()
     }
 
     async fn query(&self, file: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
@@ -196,21 +199,21 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Stores those that nothing was found against.
+    /// Stores those that nothing was found against, and answers as what.
     async fn store(
         &self,
         places: &[Place],
         standing: &[Standing],
         decided: &[Option<Decided>],
         outcome: &[Option<Submitted>],
-    ) -> Result<(), Error> {
+    ) -> Result<HashMap<Place, Stored>, Error> {
         let all = self.submissions.iter().zip(places).zip(decided).zip(outcome);
         let stored: Vec<(&Submission, &Place, &Option<Decided>)> = all
             .filter(|(_, found)| found.is_none())
             .map(|(((one, place), decided), _)| (one, place, decided))
             .collect();
         if stored.is_empty() {
-            return Ok(());
+            return Ok(HashMap::new());
         }
         let waits = |decided: &Option<Decided>| -> Option<Place> {
             let waits = decided.as_ref().filter(|decided| decided.fate == Fate::Waits)?;
@@ -278,7 +281,13 @@ impl Writing<'_> {
             texts(&to),
             int8s(&events),
         ];
-        self.query(include_str!("../../../sql/submit/store.sql"), &parameters).await?;
-        Ok(())
+        let rows = self.query(include_str!("../../../sql/submit/store.sql"), &parameters).await?;
+        let as_stored = rows.iter().map(|row| {
+            let (cursor, offset) = (CursorId(row.get("cursor")), row.get("record_offset"));
+            let place = Place { cursor, offset, index: 0, generation: 0 };
+            let (state, due, created_at) = (row.get("state"), row.get("due"), row.get("created_at"));
+            (place, Stored { place, state, due, created_at })
+        });
+        Ok(as_stored.collect())
     }
 }
