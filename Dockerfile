@@ -28,7 +28,7 @@ ENV ONCEBOX_COMMIT=${REVISION}
 ARG TARGETPLATFORM
 RUN --mount=type=cache,id=oncebox-registry-${TARGETPLATFORM},target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=oncebox-build-${TARGETPLATFORM},target=/build,sharing=locked \
-    cargo build --locked --release --package oncebox --bin oncebox && cp /build/release/oncebox /oncebox
+    cargo build --locked --release --package oncebox --bin oncebox && cp /build/release/oncebox /oncebox && dev/notices.sh >/NOTICES
 # Starts it in there too, as the user that it will be.
 RUN dev/image-tree.sh /oncebox /image
 
@@ -41,6 +41,8 @@ LABEL org.opencontainers.image.title="oncebox" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /image /
+# Of the crates, and of the C in them. What is Debian's has its own beside it.
+COPY --from=build /NOTICES /usr/share/doc/oncebox/NOTICES
 ENV PATH=/usr/local/bin
 # By number, so that Kubernetes sees that it is not root. It writes nothing: the file system may be read-only.
 USER 65532:65532

@@ -114,11 +114,12 @@ upgrade: ## the release before and this one side by side under load: nothing los
 	@dev/toolchain.sh
 	@$(WITH_SERVICES) ONCEBOX_PREVIOUS="$$(dev/previous.sh)" && export ONCEBOX_PREVIOUS && cargo test --features failpoints --test it -- upgrade
 
-release: ## the binary with its commit, manual pages and completions, in target/release-files
+release: ## the binary with its commit, manual pages, completions and the notices of what it is made of, in target/release-files
 	@dev/toolchain.sh
 	@ONCEBOX_COMMIT="$$(git rev-parse HEAD)" cargo build --locked --release --bin oncebox
 	@mkdir -p target/release-files/completions
-	@cp target/release/oncebox target/release-files/
+	@cp target/release/oncebox LICENSE target/release-files/
+	@dev/notices.sh >target/release-files/NOTICES
 	@target/release/oncebox man target/release-files/man
 	@for shell in bash zsh fish; do target/release/oncebox completions $$shell >target/release-files/completions/oncebox.$$shell; done
 	@target/release/oncebox --version

@@ -152,6 +152,9 @@ config_names() {
   [ "$before" = "$after" ]
 }
 
+# Requests that may take longer than a pod waits for them, as the notes of an installation name them.
+cut_off() { render "$chart/ci/default-values.yaml" "$@" | sed -n 's/^ *# A request may take longer: //p' | tr '\n' ' '; }
+
 lint() {
   local name more flags word said
   for name in $(names); do
@@ -172,6 +175,14 @@ lint() {
   config_names "$said" --set config.workflows[0].id=other && fail "lint: another configuration has the same ConfigMap"
   said=$(config_maps --set reload.mode=reload)
   config_names "$said" --set reload.mode=reload,config.workflows[0].id=other || fail "lint: a reload has another ConfigMap"
+  said=$(cut_off --set shutdownGrace=2m,config.defaults.endpoint.timeout=3m \
+    --set-string 'extraConfigFiles.a\.yaml=workflows: [{id: slow}\, {id: quick\, endpoint: {timeout: 500ms}}]')
+  [ "$said" = "orders-to-erp: 3m slow: 3m " ] || fail "lint: requests that outlast shutdownGrace are not these: $said"
+  said=$(cut_off --set-string 'extraConfigFiles.a\.yaml=workflows: [text\, {id: a\, endpoint: }\, {id: b\, endpoint: {timeout: 7}}]' \
+    --set config.defaults.endpoint.timeout=9m --set-string 'extraConfigFiles.b\.yaml=defaults: ' --set-string 'extraConfigFiles.c\.yaml=no: [yaml') \
+    && [ "$said" = "orders-to-erp: 9m a: 9m " ] || fail "lint: what validate would refuse cannot be rendered: $said"
+  said=$(cut_off)
+  [ -z "$said" ] || fail "lint: by default requests outlast shutdownGrace: $said"
   dev/helm-readme.sh --check
 }
 

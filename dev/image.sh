@@ -5,6 +5,7 @@
 #   dev/image.sh context        what the build reads is let through by .dockerignore, and its compiler is the one that Cargo.toml asks for
 #   dev/image.sh lint           hadolint on the Dockerfile
 #   dev/image.sh compose        compose.yaml: Docker's own check where there is one; files, tags, what waits for what
+#   dev/image.sh notices        the notices of all crates that the image and a release have beside the binary
 #   dev/image.sh relay BINARY   `oncebox validate` on dev/compose with the variables that compose.yaml gives; its commands and their flags
 #   dev/image.sh tree BINARY    the image's files, put together as the Dockerfile does it: what is linked, and whether it starts in there
 #   dev/image.sh all [BINARY]   everything
@@ -35,7 +36,7 @@ let_through = [line[1:] for line in pathlib.Path(".dockerignore").read_text().sp
 cargo = pathlib.Path("Cargo.toml").read_text()
 read = set(re.findall(r'^path = "(.*)"', cargo, re.M)) | {"Cargo.toml", "Cargo.lock", "LICENSE"}
 read |= {f"{member}/Cargo.toml" for member in re.findall(r'"(.*?)"', re.search(r"^members = \[(.*)\]", cargo, re.M)[1])}
-read |= set(re.findall(r"^RUN (dev/\S+)", pathlib.Path("Dockerfile").read_text(), re.M))
+read |= set(re.findall(r"^(?!#).*?\b(dev/[\w-]+\.sh)", pathlib.Path("Dockerfile").read_text(), re.M))
 root = pathlib.Path().resolve()
 for source in pathlib.Path("src").rglob("*.rs"):
     read.add(str(source))
@@ -176,12 +177,21 @@ tree() {
   [ -z "$others" ] || fail "linked with more than glibc and libgcc: $others"
 }
 
+notices() {
+  local of
+  command -v cargo >/dev/null || give_up "no cargo"
+  dev/notices.sh >target/notices || fail "the notices of what the binary is made of cannot be put together"
+  for of in openssl-src rdkafka-sys libz-sys zstd-sys libmimalloc-sys tokio; do
+    grep -qE "^$of [0-9.]+[^:]*: " target/notices || fail "notices: nothing of $of"
+  done
+}
+
 everything() {
-  context && lint && compose && if [ -n "${1:-}" ]; then relay "$1" && tree "$1"; fi
+  context && lint && compose && notices && if [ -n "${1:-}" ]; then relay "$1" && tree "$1"; fi
 }
 
 case "${1:-}" in
-  context | lint | compose | relay | tree) "$@" ;;
+  context | lint | compose | notices | relay | tree) "$@" ;;
   all) shift && everything "$@" ;;
-  *) give_up "which? context, lint, compose, relay, tree or all" ;;
+  *) give_up "which? context, lint, compose, notices, relay, tree or all" ;;
 esac

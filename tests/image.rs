@@ -31,7 +31,8 @@ fn skip(why: &str) {
 #[test]
 fn the_image_and_compose_are_of_what_is_there_and_oncebox_runs_with_it() {
     const BINARY: &str = env!("CARGO_BIN_EXE_oncebox");
-    let looks: [&[&str]; 5] = [&["context"], &["lint"], &["compose"], &["relay", BINARY], &["tree", BINARY]];
+    let looks: [&[&str]; 6] =
+        [&["context"], &["lint"], &["compose"], &["notices"], &["relay", BINARY], &["tree", BINARY]];
     // What one cannot have the next cannot have either: that is one test skipped.
     let _ = looks.into_iter().all(look);
 }

@@ -103,8 +103,9 @@ fn source(config: &Config, client: &BaseConsumer, workflow: &Workflow) -> Vec<Fi
             Err(error) => Err(chain(error)),
             Ok(described) => match described.get(topic) {
                 None => Err("there is no such topic, or it may not be described".to_owned()),
-                Some(found) => may_read(config, workflow, topic).map(|()| {
-                    format!("{} partitions, may be read as group {}", found.partitions.len(), group(config, workflow))
+                Some(found) => may_read(config, workflow, topic).map(|how| {
+                    let (partitions, group) = (found.partitions.len(), group(config, workflow));
+                    format!("{partitions} partitions, may be read as group {group}{how}")
                 }),
             },
         };
@@ -117,11 +118,13 @@ fn group(config: &Config, workflow: &Workflow) -> String {
     format!("{}.{}", config.kafka.group_prefix, workflow.id)
 }
 
-/// Whether the group's offsets may be asked for, and the topic read: without joining the group, so that nothing is disturbed.
-fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<(), String> {
+/// Whether the group's offsets may be asked for, the group be joined, and the topic read: without joining it, so that nothing is disturbed.
+/// Answers what could not be told.
+fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<&'static str, String> {
+    let group = group(config, workflow);
     let read = || {
         let mut settings = settings::client(&config.kafka);
-        settings.set("group.id", group(config, workflow)).set("enable.auto.commit", "false");
+        settings.set("group.id", &group).set("enable.auto.commit", "false");
         let consumer: BaseConsumer = settings.create()?;
         let mut first = TopicPartitionList::new();
         first.add_partition(topic, 0);
@@ -134,10 +137,14 @@ fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<(), Str
         consumer.assign(&end)?;
         match consumer.poll(READ) {
             Some(Err(error)) => Err(error),
-            Some(Ok(_)) | None => Ok(()),
+            Some(Ok(_)) | None => Ok(native::may_join(consumer.client(), &group, ASK)),
         }
     };
-    read().map_err(|error: rdkafka::error::KafkaError| chain(&error))
+    match read().map_err(|error: rdkafka::error::KafkaError| chain(&error))? {
+        Ok(Some(true)) => Ok(""),
+        Ok(Some(false)) => Err(format!("the group {group} may be described and not be joined: it needs Read")),
+        Ok(None) | Err(_) => Ok(" (whether that may be joined the brokers do not tell)"),
+    }
 }
 
 /// Names and egress rules of all that a workflow connects to; nothing is sent.

@@ -76,9 +76,9 @@ pub struct Topic {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescribeError {
-    #[error("the brokers did not describe the topics within {0:?}")]
+    #[error("the brokers did not answer within {0:?}")]
     NoAnswer(Duration),
-    #[error("the brokers refused to describe the topics: {0}")]
+    #[error("the brokers refused to describe it: {0}")]
     Refused(String),
 }
 
@@ -133,6 +133,73 @@ pub fn mock_topics<C: ClientContext>(
         }
     }
     Ok(found)
+}
+
+/// Whether a group may be joined, which takes a right (Read) that asking for its offsets does not. It is not joined for that. Nothing where
+/// the brokers do not tell.
+pub fn may_join<C: ClientContext>(
+    client: &Client<C>,
+    group: &str,
+    timeout: Duration,
+) -> Result<Option<bool>, DescribeError> {
+    let client = client.native_ptr();
+    let Ok(name) = CString::new(group) else { return Ok(None) };
+    let mut names = [name.as_ptr()];
+    let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: the client outlives this call; everything made here is destroyed here; results are copied before their
+    // event is destroyed.
+    unsafe {
+        let queue = sys::rd_kafka_queue_new(client);
+        let options =
+            sys::rd_kafka_AdminOptions_new(client, sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS);
+        let mut message = [0 as c_char; 256];
+        sys::rd_kafka_AdminOptions_set_request_timeout(options, millis, message.as_mut_ptr(), message.len());
+        let unable = sys::rd_kafka_AdminOptions_set_include_authorized_operations(options, 1);
+        if !unable.is_null() {
+            sys::rd_kafka_error_destroy(unable);
+        }
+        sys::rd_kafka_DescribeConsumerGroups(client, names.as_mut_ptr(), names.len(), options, queue);
+        let event = sys::rd_kafka_queue_poll(queue, millis);
+        let outcome = if event.is_null() { Err(DescribeError::NoAnswer(timeout)) } else { read_right(event) };
+        if !event.is_null() {
+            sys::rd_kafka_event_destroy(event);
+        }
+        sys::rd_kafka_AdminOptions_destroy(options);
+        sys::rd_kafka_queue_destroy(queue);
+        outcome
+    }
+}
+
+/// Whether Read is among the rights that an answer tells of.
+///
+/// # Safety
+/// `event` must be a living event of a DescribeConsumerGroups call for one group.
+unsafe fn read_right(event: *mut sys::rd_kafka_event_t) -> Result<Option<bool>, DescribeError> {
+    // SAFETY: by the caller's word; librdkafka's arrays live as long as the event.
+    unsafe {
+        if sys::rd_kafka_event_error(event) != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            let text = CStr::from_ptr(sys::rd_kafka_event_error_string(event)).to_string_lossy().into_owned();
+            return Err(DescribeError::Refused(text));
+        }
+        let result = sys::rd_kafka_event_DescribeConsumerGroups_result(event);
+        let mut count = 0usize;
+        let groups = sys::rd_kafka_DescribeConsumerGroups_result_groups(result, &raw mut count);
+        if count == 0 {
+            return Ok(None);
+        }
+        let error = sys::rd_kafka_ConsumerGroupDescription_error(*groups);
+        if !error.is_null() && sys::rd_kafka_error_code(error) != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            let text = CStr::from_ptr(sys::rd_kafka_error_string(error)).to_string_lossy().into_owned();
+            return Err(DescribeError::Refused(text));
+        }
+        let mut many = 0usize;
+        let rights = sys::rd_kafka_ConsumerGroupDescription_authorized_operations(*groups, &raw mut many);
+        if rights.is_null() {
+            return Ok(None);
+        }
+        let read = sys::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_READ;
+        Ok(Some((0..many).any(|at| *rights.add(at) == read)))
+    }
 }
 
 /// Copies the topics out of an answer.

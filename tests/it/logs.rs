@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::kafka::header;
 use crate::support::process::{Config, oncebox};
 use crate::support::servers::{Reply, TokenServer};
-use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
 
 const BODY: &str = "canary-of-a-body";
 const KEY: &str = "canary-of-a-key";
@@ -123,6 +123,8 @@ async fn validate_asks_the_world_and_names_what_is_missing() {
     ] {
         assert!(said.contains(part), "{part}:\n{said}");
     }
+    // The mock cluster tells nobody's rights.
+    assert_eq!(said.contains("the brokers do not tell"), services().embedded, "{said}");
     config.topic = "nobody-made-this".to_owned();
     config.egress = "[10.0.0.0/8]".to_owned();
     config.schema = "nobody_made_this".to_owned();

@@ -148,6 +148,39 @@ checksum/fixed-config: {{ toYaml $parts | sha256sum }}
 {{- end }}
 {{- end }}
 
+{{- define "oncebox.millis" -}}
+{{- $unit := regexFind "[a-z]+$" . }}
+{{- mul (regexFind "^[0-9]+" . | int64) (get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000) $unit) }}
+{{- end }}
+
+{{/* What is not of the right form is left to `validate`, which says where. Takes {of, else}. */}}
+{{- define "oncebox.timeout" -}}
+{{- $endpoint := ternary .of dict (kindIs "map" .of) | dig "endpoint" dict }}
+{{- toString (default .else (get (ternary $endpoint dict (kindIs "map" $endpoint)) "timeout")) }}
+{{- end }}
+
+{{/* Workflows with requests that may take longer than a pod that is stopped waits: what is cut off is in doubt, and is left alone until its
+     lease ends. `validate` warns of them too. */}}
+{{- define "oncebox.cutOff" -}}
+{{- $grace := include "oncebox.millis" .Values.shutdownGrace | int64 }}
+{{- $all := list (include "oncebox.config" . | fromYaml) }}
+{{- range $text := .Values.extraConfigFiles }}
+{{- $all = append $all (fromYaml $text) }}
+{{- end }}
+{{- $default := "15s" }}
+{{- range $all }}
+{{- $default = include "oncebox.timeout" (dict "of" .defaults "else" $default) }}
+{{- end }}
+{{- range $all }}
+{{- range (ternary .workflows list (kindIs "slice" .workflows)) }}
+{{- $timeout := include "oncebox.timeout" (dict "of" . "else" $default) }}
+{{- if and (kindIs "map" .) (regexMatch "^[0-9]+(ms|s|m|h)$" $timeout) (gt (include "oncebox.millis" $timeout | int64) $grace) }}
+  {{ .id }}: {{ $timeout }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Longer than the process takes for its requests under way, so that the rest of its end is not cut off either. */}}
 {{- define "oncebox.graceSeconds" -}}
 {{- $number := regexFind "^[0-9]+" .Values.shutdownGrace | int }}
