@@ -43,7 +43,7 @@ pub async fn delivered(database: &Database, held: &Held) -> Result<bool, Error> 
     let completion = Completion { event: held.event.clone(), right, sends: held.sends, status: None };
     // No process delivers it: what decides is that the event is not terminal yet.
     let settled = settle::completed(database, ProcessId::nil(), &[completion]).await?;
-    Ok(settled.get(&held.event.place).is_some_and(|settled| *settled != Settled::AlreadyDone))
+    Ok(settled.get(&(held.event.place, right)).is_some_and(|settled| *settled != Settled::AlreadyDone))
 }
 
 /// The endpoint has not processed it. Answers whether it was still held.

@@ -2,6 +2,7 @@
 //!
 //! May be called again after a lost reply.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::attempt::{EventRef, Places, Right, as_i32};
@@ -42,16 +43,18 @@ impl Settled {
     }
 }
 
+/// What became of each answer. After a failover that lost commits an event may have several, each under a right of its own.
+pub type Ends = HashMap<(Place, Right), Settled>;
+
+type Judged = ((Place, Right), Settled);
+
 /// Writes deliveries down: first attempts and retries each by their own statement.
-pub async fn completed(
-    database: &Database,
-    process: ProcessId,
-    batch: &[Completion],
-) -> Result<HashMap<Place, Settled>, Error> {
+pub async fn completed(database: &Database, process: ProcessId, batch: &[Completion]) -> Result<Ends, Error> {
     let mut sorted: Vec<&Completion> = batch.iter().collect();
-    sorted.sort_by_key(|completion| completion.event.place);
+    // Of several answers to one event the first is the one whose right may still stand.
+    sorted.sort_by_key(|completion| (completion.event.place, Reverse(completion.right.fence())));
     let (retries, firsts): (Vec<&Completion>, Vec<&Completion>) = sorted.into_iter().partition(|c| c.right.is_retry());
-    let mut settled = HashMap::with_capacity(batch.len());
+    let mut settled = Ends::with_capacity(batch.len());
     if !firsts.is_empty() {
         settled.extend(completed_first(database, process, &firsts).await?);
     }
@@ -61,11 +64,7 @@ pub async fn completed(
     Ok(settled)
 }
 
-async fn completed_first(
-    database: &Database,
-    process: ProcessId,
-    batch: &[&Completion],
-) -> Result<Vec<(Place, Settled)>, Error> {
+async fn completed_first(database: &Database, process: ProcessId, batch: &[&Completion]) -> Result<Vec<Judged>, Error> {
     // Nearly always there is one.
     let mut by_status: BTreeMap<Option<u16>, Vec<&Completion>> = BTreeMap::new();
     for completion in batch {
@@ -74,7 +73,7 @@ async fn completed_first(
     let mut settled = Vec::with_capacity(batch.len());
     for (status, batch) in by_status {
         settled.extend(match completed_new(database, process, status, &batch).await {
-            Ok(true) => batch.iter().map(|c| (c.event.place, Settled::Recorded)).collect(),
+            Ok(true) => batch.iter().map(|c| ((c.event.place, c.right), Settled::Recorded)).collect(),
             Ok(false) => completed_again(database, process, &batch).await?,
             // One of them had ended before, or was sent under a delivery that is lost.
             Err(error) if error.is_conflict() => completed_again(database, process, &batch).await?,
@@ -135,13 +134,10 @@ struct Sum {
 
 /// Some may have been written down before: by an earlier try, by another process, as something else. Or their deliveries are
 /// lost.
-async fn completed_again(
-    database: &Database,
-    process: ProcessId,
-    batch: &[&Completion],
-) -> Result<Vec<(Place, Settled)>, Error> {
-    let places = Places::of(batch.iter().map(|c| &c.event));
-    let (statuses, bytes) = statuses_and_bytes(batch);
+async fn completed_again(database: &Database, process: ProcessId, batch: &[&Completion]) -> Result<Vec<Judged>, Error> {
+    let once = each_once(batch);
+    let places = Places::of(once.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(&once);
     let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
@@ -157,19 +153,20 @@ async fn completed_again(
     let rows = database.query(Purpose::Settle, file, &parameters).await?;
     let (held, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("epoch").is_some());
     let held: HashSet<(i64, i64)> = held.iter().map(|row| (row.get("cursor"), row.get("epoch"))).collect();
-    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let mut done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = held.contains(&(c.event.place.cursor.0, c.right.fence()));
-        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
+        ((c.event.place, c.right), Settled::of(done.remove(&c.event.place), in_time))
     });
     Ok(judged.collect())
 }
 
-async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<(Place, Settled)>, Error> {
-    let places = Places::of(batch.iter().map(|c| &c.event));
-    let (statuses, bytes) = statuses_and_bytes(batch);
-    let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
-    let fences: Vec<i64> = batch.iter().map(|c| c.right.fence()).collect();
+async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<Vec<Judged>, Error> {
+    let once = each_once(batch);
+    let places = Places::of(once.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(&once);
+    let sends: Vec<i32> = once.iter().map(|c| as_i32(c.sends)).collect();
+    let fences: Vec<i64> = once.iter().map(|c| c.right.fence()).collect();
     let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
@@ -187,10 +184,10 @@ async fn completed_retry(database: &Database, batch: &[&Completion]) -> Result<V
     let rows = database.query(Purpose::Settle, file, &parameters).await?;
     let (standing, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
     let fences: HashMap<Place, i64> = standing.into_iter().map(|row| (place(row), row.get("fence"))).collect();
-    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let mut done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = fences.get(&c.event.place) == Some(&c.right.fence());
-        (c.event.place, Settled::of(done.contains(&c.event.place), in_time))
+        ((c.event.place, c.right), Settled::of(done.remove(&c.event.place), in_time))
     });
     Ok(judged.collect())
 }
@@ -211,6 +208,13 @@ pub async fn clear_done(database: &Database, late: &[EventRef]) -> Result<(), Er
         [int8s(&places.cursors), int8s(&places.offsets), int4s(&places.indexes), int4s(&places.generations)];
     database.query(Purpose::Settle, include_str!("../../sql/relay/clear_done.sql"), &parameters).await?;
     Ok(())
+}
+
+/// One answer to each event, the first of those that are there: what is asked for twice would be counted twice.
+fn each_once<'a>(batch: &[&'a Completion]) -> Vec<&'a Completion> {
+    let mut once = batch.to_vec();
+    once.dedup_by_key(|completion| completion.event.place);
+    once
 }
 
 fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<Option<i32>>, Vec<i32>) {

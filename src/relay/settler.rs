@@ -3,7 +3,7 @@
 //! Two queues, so that a burst of failures cannot hold up deliveries. Each takes what queued while its last commit ran.
 //! Nothing is given up: with Postgres away outcomes wait here, bounded by what may be in flight.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure::{self, Failure};
 use crate::outbox::lane::{self, Behind};
 use crate::outbox::park::{self, Death, Parked};
-use crate::outbox::settle::{self, Completion, Settled};
+use crate::outbox::settle::{self, Completion, Ends, Settled};
 use crate::outbox::spill::{Burial, Spill};
 use crate::outbox::{Database, notify};
 
@@ -127,7 +127,8 @@ impl Desk {
             for item in batch.drain(..) {
                 let place = item.completion.event.place;
                 let metrics = self.metrics.of(&item.workflow);
-                match settled.get(&place) {
+                let found = settled.get(&(place, item.completion.right));
+                match found {
                     Some(Settled::Recorded) => metrics.delivered.inc(),
                     Some(Settled::Late) => {
                         metrics.delivered.inc();
@@ -141,7 +142,7 @@ impl Desk {
                     place,
                     right: item.completion.right,
                     due_in: None,
-                    is_ours: settled.get(&place) == Some(&Settled::Recorded),
+                    is_ours: found == Some(&Settled::Recorded),
                     lane: item.completion.event.lane,
                     lane_is: LaneIs::Free,
                 };
@@ -152,9 +153,10 @@ impl Desk {
 
     /// An answer that came after its event was given up or cancelled changes nothing, but whoever thinks of a replay should know. One
     /// that came after its event was taken over leaves nothing for anybody to decide. Answers which came too late to change anything.
-    async fn note_late(&self, completions: &[Completion], settled: &HashMap<Place, Settled>) -> HashSet<Place> {
+    async fn note_late(&self, completions: &[Completion], settled: &Ends) -> HashSet<Place> {
         let of = |kinds: &[Settled]| -> Vec<EventRef> {
-            let is_one = |c: &&Completion| settled.get(&c.event.place).is_some_and(|settled| kinds.contains(settled));
+            let found = |c: &Completion| settled.get(&(c.event.place, c.right));
+            let is_one = |c: &&Completion| found(c).is_some_and(|settled| kinds.contains(settled));
             completions.iter().filter(is_one).map(|c| c.event.clone()).collect()
         };
         let ended_before = of(&[Settled::AlreadyDone]);

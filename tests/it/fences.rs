@@ -98,7 +98,7 @@ impl Case {
     pub async fn complete(&self, right: Right) -> Settled {
         let completion = Completion { event: self.event.clone(), right, sends: 2, status: Some(200) };
         let settled = settle::completed(&self.database, self.process, &[completion]).await.expect("it runs");
-        settled[&self.event.place]
+        settled[&(self.event.place, right)]
     }
 }
 

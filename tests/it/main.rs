@@ -17,6 +17,7 @@ mod direct_bounds;
 mod direct_faults;
 mod direct_loss;
 mod doubt;
+mod ends;
 mod explain;
 mod failover;
 mod fences;
