@@ -5,11 +5,12 @@ use oncebox::outbox::Database;
 use oncebox::outbox::attempt::{EventRef, Right};
 use oncebox::outbox::settle::{self, Completion, Ends, Settled};
 use oncebox::outbox::sql::Schema;
+use oncebox::receiver::Answer;
 use tokio_postgres::{Client, NoTls};
 
 use crate::fences::{FENCE, TIMELINE, case};
-use crate::support::process::migrated;
-use crate::support::{PATIENCE, TestDatabase, eventually, services};
+use crate::support::process::{Config, migrated};
+use crate::support::{PATIENCE, Relay, TestDatabase, TestReceiver, Topic, eventually, services};
 
 /// Cursors from 1 on, each with stored events of one byte, whose deliveries one process holds under epoch 7. It reads them too.
 pub struct Held {
@@ -178,4 +179,42 @@ async fn an_end_that_waited_for_a_take_over_is_not_written_under_the_old_epoch()
     taking.commit().await.expect("it is committed");
     assert_eq!(found(&waiting.await.expect("it ends"), &batch), [Settled::Late]);
     assert_eq!((held.counted().await, held.done().await), (vec![(1, 1)], 1));
+}
+
+/// One relay with one partition whose event at offset 3 Postgres refuses to end, until the constraint is gone. All others end meanwhile,
+/// those that are sent with it and those after it, and each is sent once.
+async fn one_is_refused(answer: fn() -> Answer, table: &str, constraint: &str) {
+    let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
+    let receiver = TestReceiver::deciding(move |_| answer()).await;
+    let mut config = Config::new(&topic, &database, &receiver);
+    // Longer than Postgres refuses it: nothing is taken for lost meanwhile.
+    (config.timeout, config.lease) = ("10s", "60s");
+    let relay = Relay::start(&config);
+    relay.ready().await;
+    database.execute(&format!("alter table oncebox.{table} add constraint refused check ({constraint})")).await;
+    for (sent, ended) in [(0..10, 9), (10..20, 19)] {
+        topic.send_orders(sent);
+        eventually(&format!("{ended} have ended"), PATIENCE, async || {
+            (database.count("select count(*) from oncebox.done").await == ended).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(database.count("select count(*) from oncebox.done where record_offset = 3").await, 0);
+    database.execute(&format!("alter table oncebox.{table} drop constraint refused")).await;
+    eventually("the last one has ended", PATIENCE, async || {
+        (database.count("select count(*) from oncebox.done").await == 20).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.seen().len(), 20, "each was sent once");
+    drop(relay);
+}
+
+#[tokio::test]
+async fn a_delivery_that_postgres_refuses_to_end_holds_up_nobody_else() {
+    one_is_refused(|| Answer::Process, "ended", "block <> 0 or not oncebox.has(bits, 3)").await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_postgres_refuses_holds_up_nobody_else() {
+    one_is_refused(|| Answer::status(422), "dead_letter", "record_offset <> 3").await;
 }
