@@ -20,6 +20,7 @@ mutants=(
   "shut-lanes-open|it|a_dead_letter_holds_up_its_own_key_until_it_is_replayed"
   "each-process-has-all|it|three_processes_make_one_request_at_a_time"
   "newcomers-do-not-wait|it|a_newcomer_waits_for_what_is_under_way"
+  "promises-mixed|it|one_that_comes_back_with_another_guarantee_stops_both_until_it_is_resolved"
   "rate-ignored|it|all_processes_together_keep_to_the_rate"
   "dead-letters-flood|it|more_dead_letters_than_the_limit_suspend"
   "random-key|keys|"

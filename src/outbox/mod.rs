@@ -29,6 +29,7 @@ pub mod offsets;
 pub mod pace;
 pub mod park;
 pub mod partitions;
+pub mod promise;
 pub mod resolve;
 pub mod rewind;
 pub mod seen;

@@ -34,6 +34,7 @@ mod open_job_spec;
 mod order;
 mod postgres;
 mod preview;
+mod promises;
 mod receivers;
 mod rejoin;
 mod relay;
