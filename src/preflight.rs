@@ -32,7 +32,7 @@ pub async fn patiently<T>(mut work: impl AsyncFnMut() -> anyhow::Result<T>) -> a
     }
 }
 
-/// A schema that fits this binary, on a server that keeps what it commits; else one sentence that says what is wrong.
+/// A whole schema that fits this binary, on a server that keeps what it commits; else one sentence that says what is wrong.
 pub async fn check_database(database: &Database) -> anyhow::Result<()> {
     match migrate::fit(database).await {
         Ok(Fit::Fits) => {}
@@ -47,6 +47,14 @@ pub async fn check_database(database: &Database) -> anyhow::Result<()> {
         ),
         Err(error) if error.may_pass() => return Err(error.into()),
         Err(error) => return Err(anyhow::Error::new(error).context("Postgres refuses")),
+    }
+    let missing = migrate::missing_functions(database).await.context("looking for the schema's functions")?;
+    if !missing.is_empty() {
+        bail!(
+            "the database schema lacks functions that belong to its version: {}; restore or copy it with its functions, not \
+             its tables alone",
+            missing.join(", ")
+        );
     }
     let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
     if !off.is_empty() {
