@@ -1,6 +1,7 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
 mod against;
+mod alike;
 mod answers;
 mod api;
 mod at_most_once;
@@ -17,6 +18,7 @@ mod direct_bounds;
 mod direct_faults;
 mod direct_loss;
 mod doubt;
+mod durable;
 mod ends;
 mod explain;
 mod failover;
@@ -45,6 +47,7 @@ mod retention;
 mod roles;
 mod seams;
 mod secrets;
+mod sessions;
 mod signing;
 mod snippets;
 mod sql;
