@@ -56,7 +56,7 @@ async fn session(held: Arc<Held>, number: i64, timeline: Arc<str>) {
                 assert_eq!(kept.len(), cursors.len());
             }
             1 => {
-                let standing = "select id, next_offset from oncebox.cursor where id = any($1)";
+                let standing = "select id, next_offset from oncebox.cursor where id = any($1) order by random()";
                 let standing = standing.replace("oncebox.", &format!("{}.", held.test.schema));
                 let mut columns = Columns { process: held.process, ..Columns::default() };
                 for row in client.query(&standing, &[&cursors]).await.expect("it runs") {
