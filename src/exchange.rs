@@ -8,8 +8,9 @@ use tracing::{error, info, warn};
 
 use crate::config::{Config, Workflow};
 use crate::observe::chain;
+use crate::outbox::promise::Running;
 use crate::outbox::workflow;
-use crate::preflight::clash_over_at_most_once;
+use crate::preflight::{clash_over_at_most_once, is_at_most_once};
 use crate::process::{Prepared, Process, rules};
 use crate::relay;
 use crate::run::prepare;
@@ -56,6 +57,16 @@ impl Process {
         self.stages.iter().filter(|(_, stages)| !stays(stages)).map(|(id, _)| Arc::clone(id)).collect()
     }
 
+    /// What runs here, and what is on its way out.
+    fn promises(&self) -> Vec<Running> {
+        let followed = self.stages.values().map(|stages| &stages.followed).chain(self.still_followed.values());
+        let promise = |workflow: &Workflow| Running {
+            workflow: workflow.id.to_string(),
+            at_most_once: is_at_most_once(workflow),
+        };
+        followed.filter(|one| !one.is_left).map(|one| promise(&one.workflow)).collect()
+    }
+
     /// Whether a new configuration can be taken over without a restart, or why not.
     async fn can_take_over(&self, new: &Config, ending: &[Arc<str>]) -> Result<(), String> {
         let fixed = [
@@ -69,7 +80,7 @@ impl Process {
             return Err(format!("{} cannot change while the process runs: restart it", changed.join(", ")));
         }
         // One that this process does not run may be run by another.
-        let clash = clash_over_at_most_once(new, &self.database).await;
+        let clash = clash_over_at_most_once(new, &self.database, self.promises()).await;
         if let Some(clash) = clash.map_err(|error| format!("a new configuration needs Postgres: {}", chain(&error)))? {
             return Err(clash);
         }

@@ -9,11 +9,12 @@ use anyhow::{Context as _, bail};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use tracing::{error, info, warn};
 
-use crate::config::{Config, Guarantee};
+use crate::config::{Config, Guarantee, Workflow};
 use crate::ingest::settings;
 use crate::observe::chain;
 use crate::outbox::migrate::{self, Fit};
-use crate::outbox::{self, Database, left, workflow};
+use crate::outbox::promise::{self, Running};
+use crate::outbox::{self, Database, workflow};
 
 const CLUSTER_ID_LIMIT: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ pub async fn patiently<T>(mut work: impl AsyncFnMut() -> anyhow::Result<T>) -> a
     }
 }
 
-/// A schema that fits this binary, on a server that keeps what it commits; else one sentence that says what is wrong.
+/// A whole schema that fits this binary, on a server that keeps what it commits; else one sentence that says what is wrong.
 pub async fn check_database(database: &Database) -> anyhow::Result<()> {
     match migrate::fit(database).await {
         Ok(Fit::Fits) => {}
@@ -47,6 +48,14 @@ pub async fn check_database(database: &Database) -> anyhow::Result<()> {
         Err(error) if error.may_pass() => return Err(error.into()),
         Err(error) => return Err(anyhow::Error::new(error).context("Postgres refuses")),
     }
+    let missing = migrate::missing_functions(database).await.context("looking for the schema's functions")?;
+    if !missing.is_empty() {
+        bail!(
+            "the database schema lacks functions that belong to its version: {}; restore or copy it with its functions, not \
+             its tables alone",
+            missing.join(", ")
+        );
+    }
     let off = migrate::unsafe_settings(database).await.context("reading Postgres settings")?;
     if !off.is_empty() {
         bail!(
@@ -58,27 +67,30 @@ pub async fn check_database(database: &Database) -> anyhow::Result<()> {
 }
 
 /// Why a workflow must not run yet: a process runs it at most once where this configuration does not, or the other way round. While both
-/// run, one could send again what the other has sent.
-pub async fn clash_over_at_most_once(config: &Config, database: &Database) -> Result<Option<String>, outbox::Error> {
-    let stored = workflow::running(database).await?;
-    let is_once = |document: &str| {
-        let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
-        document["delivery"]["guarantee"] == Guarantee::AtMostOnce.as_str()
-    };
-    for planned in &config.workflows {
-        let once = planned.delivery.guarantee == Guarantee::AtMostOnce;
+/// run, one could send again what the other has sent. `here` is what this process runs itself, whether or not Postgres has heard of it lately.
+pub async fn clash_over_at_most_once(
+    config: &Config,
+    database: &Database,
+    here: Vec<Running>,
+) -> Result<Option<String>, outbox::Error> {
+    let running = [here, promise::running(database).await?].concat();
+    let clashes = |planned: &&Arc<Workflow>| {
         let names = [Some(&*planned.id), planned.former_id.as_deref()];
-        for (id, _) in stored.iter().filter(|(id, now)| names.contains(&Some(id)) && is_once(now) != once) {
-            if left::is_run(database, id).await? {
-                return Ok(Some(format!(
-                    "{}: a change to or from `at-most-once` needs every process stopped before one starts with it: while one \
-                     still runs with the old configuration, an event could be sent again",
-                    planned.id
-                )));
-            }
-        }
-    }
-    Ok(None)
+        let once = is_at_most_once(planned);
+        running.iter().any(|one| names.contains(&Some(&*one.workflow)) && one.at_most_once != once)
+    };
+    let clash = config.workflows.iter().find(clashes).map(|planned| {
+        format!(
+            "{}: a change to or from `at-most-once` needs every process stopped before one starts with it: while one still runs \
+             with the old configuration, an event could be sent again",
+            planned.id
+        )
+    });
+    Ok(clash)
+}
+
+pub fn is_at_most_once(workflow: &Workflow) -> bool {
+    workflow.delivery.guarantee == Guarantee::AtMostOnce
 }
 
 /// The namespace of keys and cursors: configured, or what the brokers report.

@@ -113,7 +113,7 @@ fn operators(
 /// Workflows that Postgres knows, and room for their events.
 async fn ready(config: &Config, database: &Database) -> anyhow::Result<Prepared> {
     let began = Instant::now();
-    while let Some(clash) = preflight::clash_over_at_most_once(config, database).await? {
+    while let Some(clash) = preflight::clash_over_at_most_once(config, database, Vec::new()).await? {
         if began.elapsed() > GONE_SURELY {
             bail!("{clash}");
         }

@@ -47,7 +47,7 @@ pub enum WorkflowState {
     Running,
     /// By an operator.
     Paused,
-    /// By itself: the endpoint is gone or forbidden.
+    /// By itself: the endpoint is gone or forbidden, or processes do not agree on what is promised.
     Suspended,
     /// By itself: its source lost records, or one cannot be read.
     Halted,

@@ -2,7 +2,7 @@
 //! on one at a time, by `ONCEBOX_MUTANT`, in one build made for it. No binary of another build has this file; every build's tests see that each still finds its statement.
 
 /// A mistake in a statement: its name, a piece of the right text, and the wrong one.
-const IN_SQL: [(&str, &str, &str); 30] = [
+const IN_SQL: [(&str, &str, &str); 34] = [
     (
         "shut-lanes-open",
         "f.state = 'pending' and f.held = 'order' and not f.shut",
@@ -98,6 +98,22 @@ const IN_SQL: [(&str, &str, &str); 30] = [
         "c.owner = $4 and c.owner_epoch = mine.epoch\n       and c.timeline = left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)",
         "c.owner = $4 and c.owner_epoch = mine.epoch",
     ),
+    (
+        "ends-under-any-epoch",
+        "where d.cursor = mine.cursor and d.epoch = mine.epoch and d.owner = $8 and d.lease_until > clock_timestamp()\n",
+        "where d.cursor = mine.cursor and d.owner = $8 and d.lease_until > clock_timestamp()\n",
+    ),
+    (
+        "ends-by-any-owner",
+        "where d.cursor = mine.cursor and d.epoch = mine.epoch and d.owner = $8 and d.lease_until > clock_timestamp()\n",
+        "where d.cursor = mine.cursor and d.epoch = mine.epoch and d.lease_until > clock_timestamp()\n",
+    ),
+    (
+        "ends-past-the-lease",
+        "where d.cursor = mine.cursor and d.epoch = mine.epoch and d.owner = $8 and d.lease_until > clock_timestamp()\n",
+        "where d.cursor = mine.cursor and d.epoch = mine.epoch and d.owner = $8\n",
+    ),
+    ("lost-deliveries-uncounted", "if done <> cardinality($9) then", "if done > cardinality($9) then"),
     ("clashes-ignored", "if clashes > 0 then", "if clashes < 0 then"),
     ("active-keys-replayed", "\n       and not exists (select 1 from active)\n", "\n"),
     ("replays-uncounted", "where j.id = $15\n", "where j.id = $15 and false\n"),

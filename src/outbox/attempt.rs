@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::event::{Event, Lane, Place};
 
 /// Under which right an attempt was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Right {
     /// A first attempt, out of a claimed range.
     Range { epoch: i64 },

@@ -4,12 +4,13 @@
 //! have none and stand by. A process that has just come leaves to the others what they still have under way above their new
 //! shares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::sql::{boolean, float8, int4s, texts, uuid};
 use super::{Database, Error, Purpose};
+use crate::config::Guarantee;
 use crate::event::{ProcessId, Roles};
 
 /// A process that was silent for this long counts as gone.
@@ -64,6 +65,7 @@ impl Share {
 #[derive(Debug, Clone, Copy)]
 pub struct Word<'a> {
     pub workflow: &'a str,
+    pub guarantee: Guarantee,
     pub under_way: usize,
     pub firsts: usize,
     /// Whether it takes deliveries of it: not when it is about to end it, stands by, or does not know its share yet.
@@ -86,12 +88,18 @@ pub struct Peers {
 pub struct Others {
     pub all: Peers,
     by_workflow: HashMap<String, Peers>,
+    clashing: HashSet<String>,
 }
 
 impl Others {
     /// Those that send for a workflow.
     pub fn of(&self, workflow: &str) -> Peers {
         self.by_workflow.get(workflow).cloned().unwrap_or_default()
+    }
+
+    /// Whether one of them runs a workflow at most once where this process does not, or the other way round.
+    pub fn clash_over(&self, workflow: &str) -> bool {
+        self.clashing.contains(workflow)
     }
 }
 
@@ -106,6 +114,7 @@ pub async fn beat(
     let workflows: Vec<&str> = words.iter().map(|word| word.workflow).collect();
     let under_way: Vec<i32> = words.iter().map(|word| number(word.under_way)).collect();
     let firsts: Vec<i32> = words.iter().map(|word| number(word.firsts)).collect();
+    let guarantees: Vec<&str> = words.iter().map(|word| word.guarantee.as_str()).collect();
     let takes: Vec<&str> = words.iter().filter(|word| word.takes && roles.relay).map(|word| word.workflow).collect();
     let parameters = [
         uuid(&process),
@@ -116,10 +125,15 @@ pub async fn beat(
         boolean(&roles.relay),
         boolean(&roles.ingest),
         texts(&takes),
+        texts(&guarantees),
     ];
     let rows = database.query(Purpose::Claim, include_str!("../../sql/relay/beat.sql"), &parameters).await?;
     let mut others = Others::default();
     for row in &rows {
+        if row.get("clashes") {
+            others.clashing.insert(row.get("workflow"));
+            continue;
+        }
         let under_way: Vec<i32> = row.get("under_way");
         let peers = Peers {
             under_way: under_way.into_iter().map(|many| usize::try_from(many).unwrap_or(0)).collect(),
@@ -158,6 +172,11 @@ impl Part {
     pub fn with_a_slot(self) -> Self {
         let least = usize::from(self.processes > 0);
         Self { share: self.share.max(least), slots: self.slots.max(least), ..self }
+    }
+
+    /// None of it, whatever there is for others.
+    pub fn given_way(self) -> Self {
+        Self { processes: self.processes.max(1), share: 0, slots: 0 }
     }
 
     pub fn stands_by(self) -> bool {
@@ -223,80 +242,4 @@ fn excess(peers: &Peers, concurrency: usize, processes: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TIMEOUT: Duration = Duration::from_secs(15);
-
-    fn idle(others: usize, older: usize) -> Peers {
-        Peers { under_way: vec![0; others], older, are_apart: false }
-    }
-
-    fn note(census: &mut Census, others: usize, now: Instant) -> usize {
-        census.note(&idle(others, 0), 64, TIMEOUT, now).processes
-    }
-
-    #[test]
-    fn alone_it_starts_after_a_second_look_and_among_others_when_they_know() {
-        let now = Instant::now();
-        let mut alone = Census::default();
-        assert_eq!([0, 0].map(|others| note(&mut alone, others, now)), [0, 1]);
-        let mut census = Census::default();
-        assert_eq!(note(&mut census, 2, now), 0);
-        assert_eq!(note(&mut census, 2, now + Duration::from_millis(400)), 0);
-        assert_eq!(note(&mut census, 2, now + Duration::from_millis(500)), 3);
-    }
-
-    #[test]
-    fn a_share_shrinks_at_once_and_grows_only_when_several_looks_agree() {
-        let now = Instant::now();
-        let mut census = Census::default();
-        let later = now + Duration::from_secs(5);
-        note(&mut census, 1, now);
-        assert_eq!([0, 0, 0].map(|others| note(&mut census, others, later)), [2, 2, 1]);
-        assert_eq!(note(&mut census, 4, later), 5);
-    }
-
-    #[test]
-    fn shares_add_up_to_what_the_workflow_may_have_and_the_youngest_stand_by() {
-        for concurrency in 1..=20 {
-            for processes in 1..=9 {
-                let shares = (0..processes).map(|turn| share_of(concurrency, processes, turn));
-                assert_eq!(shares.sum::<usize>(), concurrency, "{concurrency} among {processes}");
-            }
-        }
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let part = |older| {
-            let mut census = Census::default();
-            census.note(&idle(2, older), 1, TIMEOUT, now);
-            census.note(&idle(2, older), 1, TIMEOUT, later)
-        };
-        assert_eq!([0, 1, 2].map(|older| part(older).slots), [1, 0, 0]);
-        assert_eq!([0, 1, 2].map(|older| part(older).stands_by()), [false, true, true]);
-        assert!(!Part::UNKNOWN.stands_by());
-    }
-
-    #[test]
-    fn whoever_is_there_already_waits_for_nobody() {
-        let (mut census, now) = (Census::default(), Instant::now());
-        let busy = |others| Peers { under_way: vec![16; others], older: 0, are_apart: false };
-        census.note(&busy(1), 32, TIMEOUT, now);
-        let later = now + TIMEOUT + GONE_AFTER;
-        assert_eq!(census.note(&busy(1), 32, TIMEOUT, later).slots, 16);
-        assert_eq!(census.note(&busy(2), 32, TIMEOUT, later).slots, 11, "a smaller share, and all of it");
-    }
-
-    #[test]
-    fn a_newcomer_waits_for_what_the_others_have_above_their_shares_but_not_for_ever() {
-        let (mut census, now) = (Census::default(), Instant::now());
-        let at = |seconds| now + Duration::from_secs(seconds);
-        let busy = |has| Peers { under_way: vec![has], older: 1, are_apart: false };
-        census.note(&busy(4), 4, TIMEOUT, at(0));
-        assert_eq!(census.note(&busy(4), 4, TIMEOUT, at(1)), Part { processes: 2, share: 2, slots: 0 });
-        assert_eq!(census.note(&busy(3), 4, TIMEOUT, at(2)).slots, 1);
-        assert_eq!(census.note(&busy(2), 4, TIMEOUT, at(3)).slots, 2);
-        // One that is configured to have more does not keep this one from sending.
-        assert_eq!(census.note(&busy(64), 4, TIMEOUT, at(19)).slots, 0);
-        assert_eq!(census.note(&busy(64), 4, TIMEOUT, at(20)).slots, 2);
-    }
-}
+mod tests;

@@ -31,6 +31,7 @@ pub mod offsets;
 pub mod pace;
 pub mod park;
 pub mod partitions;
+pub mod promise;
 pub mod resolve;
 pub mod rewind;
 pub mod seen;
@@ -97,6 +98,14 @@ impl Error {
     /// Whether a row is there already that was to be new.
     pub fn is_conflict(&self) -> bool {
         self.sql_state() == Some(&tokio_postgres::error::SqlState::UNIQUE_VIOLATION)
+    }
+
+    /// Whether Postgres refuses something about a row, so that others may well be written: a value, a row that must not be, a broken page. A
+    /// table or a right that is missing is missing for all.
+    pub fn is_about_rows(&self) -> bool {
+        let Some(state) = self.sql_state() else { return false };
+        // Cardinality, data, integrity, program limits, a function's own errors, corruption.
+        matches!(&state.code()[..2], "21" | "22" | "23" | "54" | "P0" | "XX")
     }
 
     /// Whether Postgres refuses a value, so that the same statement fails whenever it is tried.

@@ -2,6 +2,7 @@
 //!
 //! May be called again after a lost reply.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::attempt::{EventRef, Places, Right, as_i32};
@@ -46,7 +47,8 @@ impl Settled {
 /// Writes deliveries down: first attempts and retries each by their own statement. Answers what became of each, in their order.
 pub async fn completed(database: &Database, process: ProcessId, batch: &[Completion]) -> Result<Vec<Settled>, Error> {
     let mut sorted: Vec<usize> = (0..batch.len()).collect();
-    sorted.sort_by_key(|at| batch[*at].event.place);
+    // Of several answers to one event the first is the one whose right may still stand.
+    sorted.sort_by_key(|at| (batch[*at].event.place, Reverse(batch[*at].right.fence())));
     let (retries, firsts): (Vec<usize>, Vec<usize>) = sorted.into_iter().partition(|at| batch[*at].right.is_retry());
     let mut settled = vec![Settled::Recorded; batch.len()];
     // Nearly always there is one.
@@ -136,8 +138,9 @@ async fn completed_again(
     process: ProcessId,
     batch: &[&Completion],
 ) -> Result<Vec<Settled>, Error> {
-    let places = Places::of(batch.iter().map(|c| &c.event));
-    let (statuses, bytes) = statuses_and_bytes(batch);
+    let once = each_once(batch);
+    let places = Places::of(once.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(&once);
     let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
@@ -153,19 +156,20 @@ async fn completed_again(
     let rows = database.query(Purpose::Settle, file, &parameters).await?;
     let (held, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("epoch").is_some());
     let held: HashSet<(i64, i64)> = held.iter().map(|row| (row.get("cursor"), row.get("epoch"))).collect();
-    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let mut done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = held.contains(&(c.event.place.cursor.0, c.right.fence()));
-        Settled::of(done.contains(&c.event.place), in_time)
+        Settled::of(done.remove(&c.event.place), in_time)
     });
     Ok(judged.collect())
 }
 
 async fn completed_retry(within: Within<'_>, batch: &[&Completion]) -> Result<Vec<Settled>, Error> {
-    let places = Places::of(batch.iter().map(|c| &c.event));
-    let (statuses, bytes) = statuses_and_bytes(batch);
-    let sends: Vec<i32> = batch.iter().map(|c| as_i32(c.sends)).collect();
-    let fences: Vec<i64> = batch.iter().map(|c| c.right.fence()).collect();
+    let once = each_once(batch);
+    let places = Places::of(once.iter().map(|c| &c.event));
+    let (statuses, bytes) = statuses_and_bytes(&once);
+    let sends: Vec<i32> = once.iter().map(|c| as_i32(c.sends)).collect();
+    let fences: Vec<i64> = once.iter().map(|c| c.right.fence()).collect();
     let cursors = places.distinct_cursors();
     let parameters = [
         int8s(&places.cursors),
@@ -182,10 +186,10 @@ async fn completed_retry(within: Within<'_>, batch: &[&Completion]) -> Result<Ve
     let rows = within.query(include_str!("../../sql/relay/settle_retried.sql"), &parameters).await?;
     let (standing, done): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, Option<i64>>("fence").is_some());
     let fences: HashMap<Place, i64> = standing.into_iter().map(|row| (place(row), row.get("fence"))).collect();
-    let done: HashSet<Place> = done.into_iter().map(place).collect();
+    let mut done: HashSet<Place> = done.into_iter().map(place).collect();
     let judged = batch.iter().map(|c| {
         let in_time = fences.get(&c.event.place) == Some(&c.right.fence());
-        Settled::of(done.contains(&c.event.place), in_time)
+        Settled::of(done.remove(&c.event.place), in_time)
     });
     Ok(judged.collect())
 }
@@ -206,6 +210,13 @@ pub async fn clear_done(database: &Database, late: &[EventRef]) -> Result<(), Er
         [int8s(&places.cursors), int8s(&places.offsets), int4s(&places.indexes), int4s(&places.generations)];
     database.query(Purpose::Settle, include_str!("../../sql/relay/clear_done.sql"), &parameters).await?;
     Ok(())
+}
+
+/// One answer to each event, the first of those that are there: what is asked for twice would be counted twice.
+fn each_once<'a>(batch: &[&'a Completion]) -> Vec<&'a Completion> {
+    let mut once = batch.to_vec();
+    once.dedup_by_key(|completion| completion.event.place);
+    once
 }
 
 fn statuses_and_bytes(batch: &[&Completion]) -> (Vec<Option<i32>>, Vec<i32>) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::persist::until_done;
@@ -101,10 +102,13 @@ pub struct Settler {
     undelivered: UnboundedSender<Undelivered>,
 }
 
+#[derive(Clone)]
 pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) process: ProcessId,
     pub(super) metrics: Arc<Metrics>,
+    /// For one outcome that Postgres refuses together with others: it holds up nobody.
+    pub(super) is_alone: bool,
     /// Dead letters are not each a line of the log.
     said: Arc<Seldom>,
 }
@@ -116,7 +120,10 @@ impl Settler {
         process: ProcessId,
         metrics: &Arc<Metrics>,
     ) -> (Self, [tokio::task::JoinHandle<()>; 2]) {
-        let desk = || Desk { database: database.clone(), process, metrics: Arc::clone(metrics), said: Arc::default() };
+        let desk = || {
+            let (database, metrics) = (database.clone(), Arc::clone(metrics));
+            Desk { database, process, metrics, is_alone: false, said: Arc::default() }
+        };
         let (delivered, completions) = unbounded_channel();
         let (undelivered, exceptions) = unbounded_channel();
         let tasks = [tokio::spawn(desk().complete(completions)), tokio::spawn(desk().except(exceptions))];
@@ -134,16 +141,18 @@ impl Settler {
 }
 
 impl Desk {
-    async fn complete(self, mut queue: UnboundedReceiver<Delivered>) {
-        let mut batch = Vec::with_capacity(MOST_AT_ONCE);
+    pub(super) async fn complete(self, mut queue: UnboundedReceiver<Delivered>) {
+        let (mut batch, mut apart) = (Vec::new(), JoinSet::new());
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
             gather(&mut queue, &mut batch).await;
             crate::failpoint!("settle.before");
             let completions: Vec<Completion> = batch.iter().map(|item| item.completion.clone()).collect();
             let mut words = Words::default();
-            let settled =
-                until_done("settling deliveries", || settle::completed(&self.database, self.process, &completions))
-                    .await;
+            let settle = || settle::completed(&self.database, self.process, &completions);
+            let Some(settled) = self.together("settling deliveries", settle).await else {
+                self.deliver_apart(batch.drain(..), &mut apart);
+                continue;
+            };
             crate::failpoint!("settle.after");
             let too_late = self.note_late(&completions, &settled).await;
             for (item, settled) in batch.drain(..).zip(settled) {
@@ -170,6 +179,7 @@ impl Desk {
             }
             words.say();
         }
+        while apart.join_next().await.is_some() {}
     }
 
     /// An answer that came after its event was given up or cancelled changes nothing, but whoever thinks of a replay should know. One
@@ -191,10 +201,13 @@ impl Desk {
         too_late
     }
 
-    async fn except(self, mut queue: UnboundedReceiver<Undelivered>) {
-        let mut batch = Vec::with_capacity(MOST_AT_ONCE);
+    pub(super) async fn except(self, mut queue: UnboundedReceiver<Undelivered>) {
+        let (mut batch, mut apart) = (Vec::new(), JoinSet::new());
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
-            self.record(&batch).await;
+            if self.record(&batch).await.is_none() {
+                self.except_apart(batch.drain(..), &mut apart);
+                continue;
+            }
             let (mut waiting, mut dying) = (Vec::new(), Vec::new());
             let (mut spilling, mut burying, mut behind) = (Vec::new(), Vec::new(), Vec::new());
             for item in batch.drain(..) {
@@ -206,20 +219,25 @@ impl Desk {
                     Undelivered::Buries(burial, reply) => burying.push((burial, reply)),
                 }
             }
-            self.wait(waiting).await;
-            self.put_behind(behind).await;
+            self.wait(waiting, &mut apart).await;
+            self.put_behind(behind, &mut apart).await;
             for (death, reply) in dying {
-                let committed = self.park(death).await;
-                let _ = reply.send(vec![committed]);
+                match self.park(&death).await {
+                    Some(committed) => {
+                        let _ = reply.send(vec![committed]);
+                    }
+                    None => self.except_apart([Undelivered::Dies(death, reply)], &mut apart),
+                }
             }
-            self.spill(spilling).await;
-            self.bury(burying).await;
+            self.spill(spilling, &mut apart).await;
+            self.bury(burying, &mut apart).await;
         }
+        while apart.join_next().await.is_some() {}
     }
 
     /// What the attempts saw comes first, so that a dead letter has its last attempt.
-    async fn record(&self, batch: &[Undelivered]) {
-        until_done("recording attempts", || {
+    async fn record(&self, batch: &[Undelivered]) -> Option<()> {
+        self.together("recording attempts", || {
             let attempts = batch.iter().filter_map(|item| match item {
                 Undelivered::Waits(failure, _) => {
                     failure.attempt.as_ref().map(|attempt| (&failure.event, failure.sends, failure.right, attempt))
@@ -231,17 +249,20 @@ impl Desk {
             });
             failure::record_attempts(&self.database, attempts.collect::<Vec<_>>())
         })
-        .await;
+        .await
     }
 
-    async fn wait(&self, batch: Vec<(Failure, Reply)>) {
+    async fn wait(&self, batch: Vec<(Failure, Reply)>, apart: &mut JoinSet<()>) {
         if batch.is_empty() {
             return;
         }
         crate::failpoint!("settle.failure");
         let failures: Vec<Failure> = batch.iter().map(|(failure, _)| failure.clone()).collect();
-        let written =
-            until_done("settling failures", || failure::failed(&self.database, self.process, &failures)).await;
+        let fail = || failure::failed(&self.database, self.process, &failures);
+        let Some(written) = self.together("settling failures", fail).await else {
+            let items = batch.into_iter().map(|(failure, reply)| Undelivered::Waits(failure, reply));
+            return self.except_apart(items, apart);
+        };
         let mut words = Words::default();
         for (failure, reply) in batch {
             let place = failure.event.place;
@@ -258,14 +279,16 @@ impl Desk {
         words.say();
     }
 
-    async fn put_behind(&self, batch: Vec<(Behind, Reply)>) {
+    async fn put_behind(&self, batch: Vec<(Behind, Reply)>, apart: &mut JoinSet<()>) {
         if batch.is_empty() {
             return;
         }
         let (events, replies): (Vec<Behind>, Vec<Reply>) = batch.into_iter().unzip();
-        let written =
-            until_done("putting events behind others", || lane::put_behind(&self.database, self.process, &events))
-                .await;
+        let put = || lane::put_behind(&self.database, self.process, &events);
+        let Some(written) = self.together("putting events behind others", put).await else {
+            let items = events.into_iter().zip(replies).map(|(behind, reply)| Undelivered::Behind(behind, reply));
+            return self.except_apart(items, apart);
+        };
         let mut words = Words::default();
         for (behind, reply) in events.into_iter().zip(replies) {
             let (place, lane) = (behind.event.place, behind.event.lane);
@@ -276,9 +299,10 @@ impl Desk {
         words.say();
     }
 
-    pub(super) async fn park(&self, death: Death) -> Committed {
+    /// Nothing: Postgres refuses it, and it is not written.
+    pub(super) async fn park(&self, death: &Death) -> Option<Committed> {
         crate::failpoint!("park.before");
-        let parked = until_done("parking an event", || park::park(&self.database, self.process, &death)).await;
+        let parked = self.together("parking an event", || park::park(&self.database, self.process, death)).await?;
         crate::failpoint!("park.after");
         let metrics = self.metrics.of(&death.workflow);
         let place = death.event.place;
@@ -297,7 +321,7 @@ impl Desk {
         }
         let is_ours = parked != Parked::Fenced;
         let lane_is = if death.blocks || !is_ours { LaneIs::Stored } else { LaneIs::Free };
-        Committed { place, right: death.right, due_in: None, is_ours, lane: death.event.lane, lane_is }
+        Some(Committed { place, right: death.right, due_in: None, is_ours, lane: death.event.lane, lane_is })
     }
 }
 

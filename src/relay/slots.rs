@@ -161,19 +161,30 @@ mod tests {
 
     #[test]
     fn deliveries_are_written_down_while_there_is_room_for_what_starts_meanwhile() {
-        let slots = |share: usize, unsettled: usize| Slots {
+        assert!(!gathering(64, 64, 0).are_awaited() && gathering(64, 65, 0).are_awaited());
+        assert!(!gathering(512, 832, 0).are_awaited() && gathering(512, 833, 0).are_awaited());
+        assert!(gathering(16, 1, 0).are_awaited(), "with few slots nothing is gathered");
+    }
+
+    #[test]
+    fn of_many_slots_what_is_under_way_beyond_a_quarter_is_as_good_as_room() {
+        assert!(gathering(512, 833, 128).are_awaited() && !gathering(512, 833, 129).are_awaited());
+        assert!(gathering(512, 1024, 319).are_awaited() && !gathering(512, 1024, 320).are_awaited());
+        assert!(gathering(256, 417, 64).are_awaited() && !gathering(256, 417, 65).are_awaited());
+        assert!(gathering(255, 416, 255).are_awaited(), "of fewer slots none can be idle");
+    }
+
+    fn gathering(share: usize, unsettled: usize, in_flight: usize) -> Slots {
+        Slots {
             concurrency: share,
             share,
-            in_flight: 0,
+            in_flight,
             retries_in_flight: 0,
             unsettled,
             reserved: 0,
             first_went: true,
             allowed: usize::MAX,
-        };
-        assert!(!slots(64, 64).are_awaited() && slots(64, 65).are_awaited());
-        assert!(!slots(512, 832).are_awaited() && slots(512, 833).are_awaited());
-        assert!(slots(16, 1).are_awaited(), "with few slots nothing is gathered");
+        }
     }
 
     #[test]

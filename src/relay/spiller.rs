@@ -3,10 +3,11 @@
 //! One that is to become a dead letter is stored first, leased to this process, and ended like any other: should the
 //! process die in between, its lease runs out and it is tried again.
 
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::persist::until_done;
-use super::settler::{Committed, Desk, LaneIs, Reply};
+use super::settler::{Committed, Desk, LaneIs, Reply, Undelivered};
 use crate::event::Reason;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure;
@@ -18,26 +19,30 @@ const MOST_BYTES: usize = 16 << 20;
 
 impl Desk {
     /// Stores them in portions, so that none takes too long.
-    pub(super) async fn spill(&self, batch: Vec<(Spill, Reply)>) {
+    pub(super) async fn spill(&self, batch: Vec<(Spill, Reply)>, apart: &mut JoinSet<()>) {
         let mut portion = Vec::new();
         let mut bytes = 0;
         for (spill, reply) in batch {
             if bytes + spill.event.body.len() > MOST_BYTES && !portion.is_empty() {
-                self.spill_portion(std::mem::take(&mut portion)).await;
+                self.spill_portion(std::mem::take(&mut portion), apart).await;
                 bytes = 0;
             }
             bytes += spill.event.body.len();
             portion.push((spill, reply));
         }
         if !portion.is_empty() {
-            self.spill_portion(portion).await;
+            self.spill_portion(portion, apart).await;
         }
     }
 
-    async fn spill_portion(&self, batch: Vec<(Spill, Reply)>) {
+    async fn spill_portion(&self, batch: Vec<(Spill, Reply)>, apart: &mut JoinSet<()>) {
         crate::failpoint!("spill.before");
         let (mut spills, replies): (Vec<Spill>, Vec<Reply>) = batch.into_iter().unzip();
-        let stored = until_done("storing events", || spill::spill(&self.database, self.process, &spills)).await;
+        let store = || spill::spill(&self.database, self.process, &spills);
+        let Some(stored) = self.together("storing events", store).await else {
+            let items = spills.into_iter().zip(replies);
+            return self.except_apart(items.map(|(spill, reply)| Undelivered::Spills(Box::new(spill), reply)), apart);
+        };
         crate::failpoint!("spill.after");
         for spill in &mut spills {
             if let Some(stored) = stored.get(&spill.event.place) {
@@ -61,8 +66,10 @@ impl Desk {
             let due_in = match spill.end {
                 SpillEnd::Waits(next) => next.due_in().filter(|_| is_ours),
                 SpillEnd::Dies { reason, .. } => {
-                    if is_ours {
-                        self.end(spill, reason).await;
+                    if is_ours && self.end(&spill, reason).await.is_none() {
+                        // What is stored already is stored again, which changes nothing.
+                        self.except_apart([Undelivered::Spills(Box::new(spill), reply)], apart);
+                        continue;
                     }
                     None
                 }
@@ -71,11 +78,12 @@ impl Desk {
         }
     }
 
-    /// Ends an event that was stored for it.
-    async fn end(&self, spill: Spill, reason: Reason) {
+    /// Ends an event that was stored for it; nothing where Postgres refuses that.
+    async fn end(&self, spill: &Spill, reason: Reason) -> Option<Committed> {
         let right = Right::Retry { fence: spill.epoch };
         let (event, sends) = (EventRef::from(&spill.event), spill.sends);
-        self.park(Death { event, workflow: spill.workflow, right, sends, reason, blocks: false, attempt: None }).await;
+        let workflow = spill.workflow.clone();
+        self.park(&Death { event, workflow, right, sends, reason, blocks: false, attempt: None }).await
     }
 
     /// What the attempts saw, filed under the day that their events are.
@@ -91,12 +99,16 @@ impl Desk {
         .await;
     }
 
-    pub(super) async fn bury(&self, batch: Vec<(Burial, Reply)>) {
+    pub(super) async fn bury(&self, batch: Vec<(Burial, Reply)>, apart: &mut JoinSet<()>) {
         if batch.is_empty() {
             return;
         }
         let (burials, replies): (Vec<Burial>, Vec<Reply>) = batch.into_iter().unzip();
-        let stored = until_done("storing records", || spill::bury(&self.database, self.process, &burials)).await;
+        let store = || spill::bury(&self.database, self.process, &burials);
+        let Some(stored) = self.together("storing records", store).await else {
+            let items = burials.into_iter().zip(replies);
+            return self.except_apart(items.map(|(burial, reply)| Undelivered::Buries(burial, reply)), apart);
+        };
         for (burial, reply) in burials.into_iter().zip(replies) {
             let metrics = self.metrics.of(&burial.workflow);
             let fresh = stored.get(&burial.place).copied();

@@ -6,15 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
-use tracing::{debug, info};
+use tracing::{debug, error, info, warn};
 
 use super::Followed;
 use super::follow::{LOOK_EVERY, Roster};
-use crate::event::{ProcessId, Roles};
+use crate::event::{ProcessId, Roles, WorkflowState};
 use crate::observe::chain;
-use crate::outbox::Database;
 use crate::outbox::fleet::{self, Census, Part, Share, Word};
 use crate::outbox::notify::{self, Notice};
+use crate::outbox::{Database, workflow};
+
+/// Why a workflow is suspended that goes two ways.
+const CLASH: &str = "some processes run it with `at-most-once`, others without: stop those of one side in order (SIGTERM), then \
+                     resume it";
 
 /// What is known of the other processes, per workflow.
 #[derive(Default)]
@@ -69,11 +73,20 @@ impl Fleet {
             let part = census.note(&peers, workflow.delivery.concurrency, workflow.endpoint.timeout, now);
             // Which of them can deliver it is not known. And who sends nothing is in nobody's way.
             let part = if one.is_left || !roles.relay { part.with_a_slot() } else { part };
+            // Of two that start at once one at least knows this before it sends anything, and the other with its next look. Neither
+            // goes on then: it would meet what the other has begun.
+            let clashes = others.clash_over(&one.workflow.id) && !one.is_left && !crate::mutant!("promises-mixed");
+            let part = if clashes { part.given_way() } else { part };
             is_settled &= part.processes > 0 && part.slots == part.share;
             is_first |= part.processes == 0 && peers.under_way.is_empty();
             is_less |= part.slots < one.share.slots();
-            if part.stands_by() != one.share.stands_by() {
-                tell_of_turn(one, part);
+            if clashes {
+                suspend(database, one);
+            }
+            match part.stands_by() != one.share.stands_by() {
+                true if clashes => warn!(workflow = %workflow.id, "sending nothing: {CLASH}"),
+                true => tell_of_turn(one, part),
+                false => {}
             }
             // What is sent without being stored is read by whoever sends it.
             let is_apart = !workflow.delivery.is_direct() && (peers.are_apart || roles.ingest != roles.relay);
@@ -97,8 +110,29 @@ impl Followed {
         let Share { under_way, firsts, .. } = &*self.share;
         let (under_way, firsts) = (under_way.load(Ordering::Relaxed), firsts.load(Ordering::Relaxed));
         let takes = !self.ends.load(Ordering::Relaxed) && self.share.processes() > 0 && !self.share.stands_by();
-        Word { workflow: &self.workflow.id, under_way, firsts, takes }
+        Word { workflow: &self.workflow.id, guarantee: self.workflow.delivery.guarantee, under_way, firsts, takes }
     }
+}
+
+/// For every process, and until an operator says that it is resolved: should one side die in the middle of something, the other does not
+/// take that up by itself. Written beside the look, for which others wait.
+fn suspend(database: &Database, one: &Followed) {
+    if one.state.borrow().decided == WorkflowState::Suspended {
+        return;
+    }
+    let (database, id) = (database.clone(), Arc::clone(&one.workflow.id));
+    tokio::spawn(async move {
+        match workflow::stop(&database, &id, WorkflowState::Suspended, CLASH, "oncebox").await {
+            Ok(true) => {
+                error!(workflow = %id, reason = CLASH, "suspended: events wait until `oncebox resume`");
+                let _ = notify::tell(&database, &id).await;
+            }
+            // Another process was first.
+            Ok(false) => {}
+            // The next look tries again, and nothing is sent meanwhile.
+            Err(failure) => debug!(workflow = %id, error = %chain(&failure), "writing the suspension failed"),
+        }
+    });
 }
 
 fn tell_of_turn(one: &Followed, part: Part) {

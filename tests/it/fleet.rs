@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use oncebox::config::Guarantee;
 use oncebox::event::{ProcessId, Roles};
 use oncebox::outbox::fleet::{self, Peers, Word};
 use oncebox::receiver::Answer;
@@ -154,7 +155,8 @@ async fn what_a_killed_process_had_under_way_keeps_nobody_waiting() {
     let database = TestDatabase::new().await;
     migrated(&database);
     let opened = database.opened();
-    let word = [Word { workflow: "orders", under_way: 0, firsts: 0, takes: true }];
+    let guarantee = Guarantee::ExactlyOnce;
+    let word = [Word { workflow: "orders", guarantee, under_way: 0, firsts: 0, takes: true }];
     for (silent_for, counted) in [(0, 16), (3, 0)] {
         database
             .execute(&format!(

@@ -1,6 +1,7 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
 mod against;
+mod alike;
 mod answers;
 mod api;
 mod at_most_once;
@@ -18,6 +19,8 @@ mod direct_bounds;
 mod direct_faults;
 mod direct_loss;
 mod doubt;
+mod durable;
+mod ends;
 mod explain;
 mod failover;
 mod fences;
@@ -38,6 +41,7 @@ mod open_job_spec;
 mod order;
 mod postgres;
 mod preview;
+mod promises;
 mod questions;
 mod receivers;
 mod rejoin;
@@ -49,6 +53,7 @@ mod retention;
 mod roles;
 mod seams;
 mod secrets;
+mod sessions;
 mod signing;
 mod snippets;
 mod sql;

@@ -60,6 +60,22 @@ async fn a_schema_that_has_moved_past_the_binary_refuses_it() {
     assert!(text.contains("run `oncebox migrate`"), "{text}");
 }
 
+/// As after a dump of the tables alone.
+#[tokio::test]
+async fn a_start_on_a_schema_whose_functions_are_missing_is_refused() {
+    let (config, database, _topic, _receiver) = config().await;
+    crate::support::process::migrated(&database);
+    database
+        .execute("drop function oncebox.turn_of; alter function oncebox.settle_held rename to settle_by_hand")
+        .await;
+    let (code, text) = run(&config.yaml(0)).await;
+    assert_eq!(code, Some(1), "{text}");
+    for name in ["turn_of(text, text, integer, bigint)", "settle_held(bigint[]"] {
+        assert!(text.contains(&format!("{}.{name}", database.schema)), "{name}: {text}");
+    }
+    assert!(text.contains("lacks functions") && !text.contains("append_alike"), "{text}");
+}
+
 #[tokio::test]
 async fn a_taken_port_is_named() {
     let (config, _database, _topic, _receiver) = config().await;

@@ -22,9 +22,14 @@ impl TestDatabase {
 
     /// The database as the relay sees it.
     pub fn opened(&self) -> Database {
+        self.opened_at(&services().database_url)
+    }
+
+    /// The same by another URL.
+    pub fn opened_at(&self, url: &str) -> Database {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("c.yaml");
-        let yaml = format!("postgres: {{url: \"{}\", schema: {}}}\n", services().database_url, self.schema);
+        let yaml = format!("postgres: {{url: \"{url}\", schema: {}}}\n", self.schema);
         std::fs::write(&path, yaml).expect("written");
         let (loaded, _) = oncebox::config::read(&path);
         Database::new(&loaded.expect("a configuration").config.postgres).expect("settings")

@@ -1,0 +1,63 @@
+//! What Postgres refuses to write down: enters what came together, leaves each by itself, beside the others and for as long as it takes. One
+//! bad end holds up nobody else.
+
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
+use tracing::error;
+
+use super::persist::{until_done, until_done_or_refused};
+use super::settler::{Delivered, Desk, Undelivered};
+use crate::observe::chain;
+use crate::outbox::Error;
+
+impl Desk {
+    /// Writes down what came together; nothing, and nothing is written, where Postgres refuses one of it. What is by itself already is tried
+    /// until it works.
+    pub(super) async fn together<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        what: &str,
+        work: impl FnMut() -> F,
+    ) -> Option<T> {
+        if self.is_alone {
+            return Some(until_done(what, work).await);
+        }
+        match until_done_or_refused(what, work).await {
+            Ok(done) => Some(done),
+            Err(refusal) => {
+                error!(error = %chain(&refusal), "{what} failed; each is tried by itself");
+                None
+            }
+        }
+    }
+
+    /// Has each of these deliveries written down by itself.
+    pub(super) fn deliver_apart(&self, items: impl IntoIterator<Item = Delivered>, apart: &mut JoinSet<()>) {
+        forget_done(apart);
+        for item in items {
+            let (only, queue) = unbounded_channel();
+            let _ = only.send(item);
+            apart.spawn(self.alone().complete(queue));
+        }
+    }
+
+    /// Has each of these written down by itself.
+    pub(super) fn except_apart(&self, items: impl IntoIterator<Item = Undelivered>, apart: &mut JoinSet<()>) {
+        forget_done(apart);
+        for item in items {
+            let (only, queue) = unbounded_channel();
+            let _ = only.send(item);
+            apart.spawn(self.alone().except(queue));
+        }
+    }
+
+    /// The same desk for one outcome.
+    fn alone(&self) -> Self {
+        let mut desk = self.clone();
+        desk.is_alone = true;
+        desk
+    }
+}
+
+fn forget_done(apart: &mut JoinSet<()>) {
+    while apart.try_join_next().is_some() {}
+}
