@@ -74,16 +74,16 @@ order: ## a million events over 10,000 ordering keys with failures, kills and re
 	@cargo build --quiet --package oncebox-proof
 	@target/debug/oncebox-proof order --events $(EVENTS)
 
-bench: ## what it costs beside the bare work: throughput, CPU, WAL, latency, growth, scale; figures and plots in target/bench-results
+bench: ## what it costs beside the bare work: throughput, CPU, WAL, latency, growth, scale; figures and plots in target/bench-results, or in BENCH_OUT=
 	@dev/toolchain.sh
 	@dev/services.sh fetch
 	@cargo build --quiet --release --workspace --bins
 	@target/release/oncebox-proof bench $(BENCH_FLAGS)
 
-bench-quick: ## the same in three minutes: fewer rounds, smaller tables
-	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--quick --only throughput,latency,growth"
+bench-quick: ## the same in three minutes: fewer parts and rounds, smaller tables, which its figures say
+	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--quick"
 
-bench-peers: ## events per second and CPU beside Redpanda Connect (as Benthos, its former name), where it can be built
+bench-peers: ## events per second and CPU beside Redpanda Connect (as Benthos, its former name) and Kafka Connect, where they can be had
 	@dev/peers.sh
 	@$(MAKE) --no-print-directory bench BENCH_FLAGS="--only peers $(PEERS_FLAGS)"
 

@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"net/http"
+	"os"
+	"strconv"
 
 	_ "github.com/benthosdev/benthos/v4/public/components/io"
 	_ "github.com/benthosdev/benthos/v4/public/components/kafka"
@@ -11,4 +14,19 @@ import (
 	"github.com/benthosdev/benthos/v4/public/service"
 )
 
-func main() { service.RunCLI(context.Background()) }
+func main() {
+	keepConnections()
+	service.RunCLI(context.Background())
+}
+
+// Its client has the transport that is Go's default, which keeps two connections to a host: nearly every request would
+// open one. Here as many are kept as there are requests at a time, as the other relays do.
+func keepConnections() {
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	inFlight, err := strconv.Atoi(os.Getenv("CONCURRENCY"))
+	if !ok || err != nil {
+		return
+	}
+	transport.MaxIdleConns = inFlight
+	transport.MaxIdleConnsPerHost = inFlight
+}

@@ -25,6 +25,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The relay's: the bare client that it is compared with is to lose nothing by another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(name = "oncebox-proof", about = "Runs Oncebox under faults and checks what happened.")]
 enum Arguments {

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Flags {
@@ -25,35 +26,50 @@ pub struct Flags {
 /// Sends until it is killed.
 pub async fn run(flags: &Flags) -> anyhow::Result<bool> {
     let (head, body) = parse(&std::fs::read(&flags.request)?)?;
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..flags.connections {
         let stream = TcpStream::connect(&flags.to).await?;
         stream.set_nodelay(true)?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let (head, body) = (head.clone(), body.clone());
-        tasks.push(tokio::spawn(async move {
-            loop {
-                sender.ready().await?;
-                let mut request = Request::new(Full::new(body.clone()));
-                *request.method_mut() = hyper::Method::POST;
-                *request.uri_mut() = head.uri.clone();
-                request.headers_mut().clone_from(&head.headers);
-                let mut answer = sender.send_request(request).await?.into_body();
-                while let Some(frame) = answer.frame().await {
-                    frame?;
-                }
+        // One task drives the connection and waits for its answers, as in the relay: two would wake each other for every request.
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                failure = post_forever(sender, &head, &body) => failure,
+                ended = connection => ended.err().map_or_else(|| anyhow!("the receiver closed"), anyhow::Error::from),
             }
-            #[expect(unreachable_code, reason = "it says what fails")]
-            anyhow::Ok(())
-        }));
+        });
     }
-    for task in tasks {
-        task.await??;
+    match tasks.join_next().await {
+        Some(ended) => Err(ended?),
+        None => Ok(true),
     }
-    Ok(true)
 }
 
+/// Ends with what went wrong.
+async fn post_forever(mut sender: SendRequest<Full<Bytes>>, head: &Head, body: &Bytes) -> anyhow::Error {
+    loop {
+        if let Err(failure) = post(&mut sender, head, body).await {
+            return failure.into();
+        }
+    }
+}
+
+async fn post(sender: &mut SendRequest<Full<Bytes>>, head: &Head, body: &Bytes) -> hyper::Result<()> {
+    sender.ready().await?;
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = hyper::Method::POST;
+    *request.uri_mut() = head.uri.clone();
+    request.headers_mut().clone_from(&head.headers);
+    let mut answer = sender.send_request(request).await?.into_body();
+    while let Some(frame) = answer.frame().await {
+        frame?;
+    }
+    Ok(())
+}
+
+/// All but the body.
 #[derive(Clone)]
 struct Head {
     uri: hyper::Uri,

@@ -1,109 +1,155 @@
-//! What becomes of the outbox's throughput as its tables grow: history, a backlog, somebody's old snapshot.
+//! What becomes of the outbox's throughput as its tables grow: a long run, somebody's old snapshot, a backlog, history.
+//!
+//! What can be, is there and not there in turn, within each round: the snapshot is opened and closed beside one relay that goes on;
+//! backlog and history have schemas of their own, and each round a new one with nothing in it.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Flags;
-use super::meter::{self, median};
+use super::course::{self, Course};
+use super::flags::Flags;
+use super::life::Life;
+use super::meter::{Pair, Run, measure, ratio_of};
 use super::stand::{self, Stand};
 use super::subject::Subject;
-use super::throughput::relay;
+use super::throughput::{self, WARM};
+
+/// The workflow with a backlog, and its schema; the schema with history; that of the snapshot.
+const WAITING: &str = "waiting";
+const HISTORY: &str = "history";
+const SNAPSHOT: &str = "snapshot";
+/// The topic whose events wait. With more in it, a drain would have to read beside.
+const BACKLOG: &str = "bench.waiting";
+/// Rows that one statement makes: whole blocks of 64.
+const ROWS_AT_ONCE: i64 = 256_000;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Growth {
-    pub snapshot: f64,
-    pub backlog: f64,
-    pub drain: f64,
-    pub history: f64,
+    /// Not measured in a quick run.
+    pub course: Option<Course>,
+    pub snapshot: Vec<Pair>,
+    pub backlog: Vec<Pair>,
+    pub history: Vec<Pair>,
+    /// Draining the backlog, beside what is read and sent at once. Not measured in a quick run.
+    pub drain: Vec<Pair>,
     pub waiting_rows: i64,
     pub history_rows: i64,
-    /// How long the metrics of a relay take to be read then, at most.
+    /// How long the metrics of a relay take to be read with that history, at most.
     pub scrape_ms: f64,
 }
 
-/// Each is measured in turn with the table as it was just before: ratios of neighbours.
 pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Growth> {
-    let rounds = flags.rounds();
     let mut growth = Growth::default();
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        without.push(relay(stand, &Subject::new(&format!("before-{round}"), true), flags).await?.per_second);
-        let reader = stand.postgres.client().await?;
-        reader.batch_execute("begin isolation level repeatable read; select count(*) from oncebox.cursor").await?;
-        // It is old when it has seen a while of work pass.
-        relay(stand, &Subject::new(&format!("ageing-{round}"), true), flags).await?;
-        with.push(relay(stand, &Subject::new(&format!("snapshot-{round}"), true), flags).await?.per_second);
-        reader.batch_execute("rollback").await?;
+    if !flags.quick {
+        let course = course::run(stand, flags).await?;
+        println!(
+            "of 3 million events the last 100,000 went at {:.0}/s, the first at {:.0}/s: {:.2}",
+            course.last,
+            course.first,
+            course.last / course.first
+        );
+        growth.course = Some(course);
     }
-    growth.snapshot = ratio(&with, &without);
-    println!("with an old snapshot open: {:.2} of without", growth.snapshot);
-
-    let base = rates(stand, flags, "empty", rounds).await?;
+    growth.snapshot = snapshot(stand, flags).await?;
+    println!("with an old snapshot open: {:.2} of without", ratio_of(&growth.snapshot));
     growth.waiting_rows = backlog(stand, flags).await?;
-    growth.backlog = ratio(&rates(stand, flags, "backlog", rounds).await?, &base);
-    growth.drain = drain(stand, flags).await? / median(&base);
-    println!(
-        "with {} events of another workflow waiting: {:.2}; draining them: {:.2}",
-        growth.waiting_rows, growth.backlog, growth.drain
-    );
-
-    let base = rates(stand, flags, "young", rounds).await?;
     growth.history_rows = history(stand, if flags.quick { 500_000 } else { 10_000_000 }).await?;
-    growth.history = ratio(&rates(stand, flags, "old", rounds).await?, &base);
-    println!("with {} delivered events kept: {:.2}", growth.history_rows, growth.history);
-    growth.scrape_ms = scrape(stand).await?;
+    for round in 0..flags.rounds() {
+        let without = empty(stand, flags, &format!("empty_{round}")).await?;
+        let beside = saturated(stand, flags, WAITING, &format!("beside-{round}")).await?;
+        let old = saturated(stand, flags, HISTORY, &format!("old-{round}")).await?;
+        println!("round {round}  empty {without:.0}/s, with a backlog {beside:.0}/s, with history {old:.0}/s");
+        growth.backlog.push(Pair { with: beside, without });
+        growth.history.push(Pair { with: old, without });
+    }
+    println!(
+        "with {} events of another workflow waiting: {:.2}; with {} delivered events kept: {:.2}",
+        growth.waiting_rows,
+        ratio_of(&growth.backlog),
+        growth.history_rows,
+        ratio_of(&growth.history)
+    );
+    growth.scrape_ms = scrape(stand, flags).await?;
     println!("a scrape takes {:.1} ms then", growth.scrape_ms);
+    if !flags.quick {
+        for round in 0..2 {
+            let without = empty(stand, flags, &format!("drained_{round}")).await?;
+            growth.drain.push(Pair { with: drain(stand, flags).await?, without });
+        }
+        println!("draining the backlog: {:.2} of what is sent at once", ratio_of(&growth.drain));
+    }
+    stand.drop_schema(WAITING).await?;
+    stand.drop_schema(HISTORY).await?;
     Ok(growth)
 }
 
-/// The slowest of some readings of a running relay's metrics.
-async fn scrape(stand: &Stand) -> anyhow::Result<f64> {
-    stand.begin_anew().await?;
-    let config = stand.config("scraped", &[Subject::new("scraped", true)])?;
-    let relay = stand.relay("scraped", &config)?;
-    let address = stand::admin_address(&config)?;
-    meter::measure(stand, &[relay.pid()], 10_000, Duration::from_secs(1)).await?;
-    let mut slowest: f64 = 0.0;
-    for _ in 0..20 {
-        let began = Instant::now();
-        let text = stand::get(&address, "/metrics").await?;
-        slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
-        anyhow::ensure!(text.contains("oncebox_delivered_total"), "these are no metrics");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// At saturation, as throughput is measured.
+async fn saturated(stand: &Stand, flags: &Flags, schema: &str, id: &str) -> anyhow::Result<f64> {
+    Ok(throughput::relay(stand, &subject(schema, id, flags), flags).await?.per_second)
+}
+
+/// In a schema that was just made, and is gone afterwards.
+async fn empty(stand: &Stand, flags: &Flags, schema: &str) -> anyhow::Result<f64> {
+    stand.migrate(schema)?;
+    let rate = saturated(stand, flags, schema, &schema.replace('_', "-")).await?;
+    stand.drop_schema(schema).await?;
+    Ok(rate)
+}
+
+fn subject(schema: &str, id: &str, flags: &Flags) -> Subject {
+    Subject { schema: schema.to_owned(), concurrency: flags.concurrency, ..Subject::new(id, true) }
+}
+
+/// One relay goes on while somebody's transaction comes, ages, and goes. With too little left in the topic for a whole round,
+/// another begins.
+async fn snapshot(stand: &Stand, flags: &Flags) -> anyhow::Result<Vec<Pair>> {
+    let (window, age) = (flags.window(), Duration::from_secs(if flags.quick { 1 } else { 4 }));
+    // What it kept alive is cleaned up before the next round.
+    let recovery = Duration::from_secs(1);
+    stand.migrate(SNAPSHOT)?;
+    let mut life = Life::begin(stand, &subject(SNAPSHOT, "snapshot-0", flags)).await?;
+    let (mut pairs, mut a_round_takes) = (Vec::new(), 0);
+    for round in 0..flags.rounds() {
+        if life.left().await? < a_round_takes {
+            life.end().await?;
+            life = Life::begin(stand, &subject(SNAPSHOT, &format!("snapshot-{round}"), flags)).await?;
+        }
+        let without = life.window(WARM, window).await?.per_second;
+        let reader = stand.postgres.client().await?;
+        let begin =
+            format!("begin isolation level repeatable read read only; select count(*) from {SNAPSHOT}.delivery");
+        reader.batch_execute(&begin).await?;
+        tokio::time::sleep(age).await;
+        let with = life.window(WARM, window).await?.per_second;
+        reader.batch_execute("rollback").await?;
+        tokio::time::sleep(recovery).await;
+        println!("round {round}  without a snapshot {without:.0}/s, with one {with:.0}/s");
+        pairs.push(Pair { with, without });
+        let seconds = (2 * window + age + 2 * recovery).as_secs_f64();
+        a_round_takes = (with.max(without) * seconds * 1.2) as u64;
     }
-    relay.stop()?;
-    Ok(slowest)
+    life.end().await?;
+    stand.drop_schema(SNAPSHOT).await?;
+    Ok(pairs)
 }
 
-async fn rates(stand: &Stand, flags: &Flags, name: &str, rounds: usize) -> anyhow::Result<Vec<f64>> {
-    let mut rates = Vec::new();
-    for round in 0..rounds {
-        rates.push(relay(stand, &Subject::new(&format!("{name}-{round}"), true), flags).await?.per_second);
-    }
-    Ok(rates)
+fn backlogged(flags: &Flags) -> Subject {
+    Subject { topic: BACKLOG.to_owned(), more: ", maxWaiting: 2000000", ..subject(WAITING, WAITING, flags) }
 }
 
-fn ratio(with: &[f64], without: &[f64]) -> f64 {
-    median(with) / median(without)
-}
-
-const BACKLOG: &str = "waiting";
-
-fn backlogged() -> Subject {
-    Subject::new(BACKLOG, true)
-}
-
-/// A workflow reads the whole topic while it is paused.
+/// A workflow reads a whole topic of its own while it is paused.
 async fn backlog(stand: &Stand, flags: &Flags) -> anyhow::Result<i64> {
-    let config = stand.config(BACKLOG, &[backlogged()])?;
-    stand.order(&["pause", BACKLOG], &config)?;
-    let relay = stand.relay(BACKLOG, &config)?;
-    let wanted: i64 = if flags.quick { 300_000 } else { 990_000 };
+    stand.migrate(WAITING)?;
+    let events: u64 = if flags.quick { 300_000 } else { 1_000_000 };
+    stand.make_topic(BACKLOG, events).await?;
+    let config = stand.config(WAITING, &[backlogged(flags)])?;
+    stand.order(&["pause", WAITING], &config)?;
+    let relay = stand.relay(WAITING, &config)?;
+    let wanted = i64::try_from(events)?;
     let deadline = Instant::now() + Duration::from_secs(300);
     let waiting = loop {
-        let count = stand::UNDELIVERED;
-        let waiting: i64 = stand.client.query_one(count, &[&BACKLOG]).await?.get(0);
+        let waiting = stand.undelivered(WAITING, WAITING).await?;
         if waiting >= wanted {
             break waiting;
         }
@@ -116,45 +162,56 @@ async fn backlog(stand: &Stand, flags: &Flags) -> anyhow::Result<i64> {
 
 /// How fast a backlog goes once it may.
 async fn drain(stand: &Stand, flags: &Flags) -> anyhow::Result<f64> {
-    stand.begin_anew().await?;
-    let config = stand.config(BACKLOG, &[backlogged()])?;
-    let relay = stand.relay(BACKLOG, &config)?;
-    stand.order(&["resume", BACKLOG], &config)?;
-    let window = meter::measure(stand, &[relay.pid()], 10_000, flags.window()).await?;
-    stand.order(&["pause", BACKLOG], &config)?;
+    stand.settle().await?;
+    let config = stand.config(WAITING, &[backlogged(flags)])?;
+    let waiting = u64::try_from(stand.undelivered(WAITING, WAITING).await?)?;
+    let relay = stand.relay(WAITING, &config)?;
+    stand.order(&["resume", WAITING], &config)?;
+    let run = Run { processes: &[relay.pid()], warm: 10_000, supply: Some(waiting) };
+    let window = measure(stand, &run, flags.window()).await?;
+    stand.order(&["pause", WAITING], &config)?;
     relay.stop()?;
     Ok(window.per_second)
 }
 
 /// Delivered events of today, as many as that.
 async fn history(stand: &Stand, rows: i64) -> anyhow::Result<i64> {
-    let step = 250_000;
-    stand
-        .client
-        .batch_execute("create table if not exists bench_sample as select * from oncebox.outbox limit 1000")
-        .await?;
-    for from in (0..rows).step_by(usize::try_from(step)?) {
-        stand
-            .client
-            .execute(
-                "with made as (
-                     insert into oncebox.outbox
-                            (cursor, record_offset, event_index, generation, day, key, event_type, content_type, source_at,
-                             created_at, config_version, body)
-                     select 11, n, 0, 0, timezone('utc', clock_timestamp())::date, s.key, s.event_type, s.content_type,
-                            s.source_at, clock_timestamp(), 1, s.body
-                       from generate_series($1::int8, $2::int8) as n, (select * from bench_sample limit 1) as s
-                 )
-                 insert into oncebox.ended (cursor, block, event_index, generation, day, bits, again, tried, tried_at)
-                 select 11, n >> 6, 0, 0, timezone('utc', clock_timestamp())::date, bit_or(1::int8 << (n & 63)::int), 0,
-                        bit_or(1::int8 << (n & 63)::int), 1000 * 1000::int8 * 1700000000 + 200
-                   from generate_series($1::int8, $2::int8) as n group by n >> 6
-                     on conflict (cursor, block, event_index, generation, day)
-                     do update set bits = oncebox.ended.bits | excluded.bits",
-                &[&from, &(from + step - 1)],
-            )
-            .await?;
-    }
-    stand.client.batch_execute("analyze oncebox.outbox; analyze oncebox.ended; checkpoint").await?;
+    stand.migrate(HISTORY)?;
+    let sample =
+        format!("drop table if exists bench_event; create table bench_event as select * from {WAITING}.outbox limit 1");
+    stand.client.batch_execute(&sample).await?;
+    tokio::try_join!(load(stand, 0, rows), load(stand, ROWS_AT_ONCE, rows))?;
+    let known = format!("analyze {HISTORY}.outbox; analyze {HISTORY}.ended; checkpoint");
+    stand.client.batch_execute(&known).await?;
     Ok(rows)
+}
+
+/// Every other part of it, from here on.
+async fn load(stand: &Stand, from: i64, rows: i64) -> anyhow::Result<()> {
+    let client = stand.postgres.client().await?;
+    let text = include_str!("history.sql").replace("oncebox.", &format!("{HISTORY}."));
+    for from in (from..rows).step_by(usize::try_from(2 * ROWS_AT_ONCE)?) {
+        let last = (from + ROWS_AT_ONCE).min(rows) - 1;
+        client.execute(&text, &[&from, &last]).await?;
+    }
+    Ok(())
+}
+
+/// The slowest of some readings of a running relay's metrics.
+async fn scrape(stand: &Stand, flags: &Flags) -> anyhow::Result<f64> {
+    stand.settle().await?;
+    let config = stand.config("scraped", &[subject(HISTORY, "scraped", flags)])?;
+    let address = stand::admin_address(&config)?;
+    let life = Life::of(stand, stand.relay("scraped", &config)?, stand.supply());
+    life.window(WARM, Duration::from_secs(1)).await?;
+    let mut slowest: f64 = 0.0;
+    for _ in 0..20 {
+        let began = Instant::now();
+        let text = stand::get(&address, "/metrics").await?;
+        slowest = slowest.max(began.elapsed().as_secs_f64() * 1e3);
+        anyhow::ensure!(text.contains("oncebox_delivered_total"), "these are no metrics");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    life.end().await?;
+    Ok(slowest)
 }

@@ -1,4 +1,4 @@
-//! What Postgres spends on the payload alone: the same rows, a thousand to an insert, and nothing else.
+//! What Postgres spends on the payload alone: the same rows, a thousand to an insert, into a table like that of a day, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,7 @@ const ROWS: i64 = 1_000;
 
 /// Microseconds of Postgres' CPU for each row, over a while. Needs rows in the outbox to copy.
 pub async fn cpu_per_row(stand: &Stand, length: Duration) -> anyhow::Result<f64> {
-    stand
-        .client
-        .batch_execute(
-            "drop table if exists bench_rows, bench_sample;
-             create table bench_rows (like oncebox.outbox including all);
-             create table bench_sample as select * from oncebox.outbox limit 1000;",
-        )
-        .await?;
+    stand.client.batch_execute(include_str!("insert.sql")).await?;
     let sample =
         stand.client.query("select key, event_type, content_type, source_at, body from bench_sample", &[]).await?;
     anyhow::ensure!(i64::try_from(sample.len())? == ROWS, "too few rows in the outbox to copy");

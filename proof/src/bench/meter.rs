@@ -23,7 +23,7 @@ pub struct Seen {
 }
 
 /// All counters at one moment.
-pub struct Reading {
+struct Reading {
     at: Instant,
     seen: Seen,
     subjects: f64,
@@ -50,14 +50,16 @@ pub struct Window {
 
 impl Reading {
     /// `subjects`: the processes that are measured, beside receiver and Postgres.
-    pub async fn take(stand: &Stand, subjects: &[u32]) -> anyhow::Result<Self> {
+    async fn take(stand: &Stand, subjects: &[u32]) -> anyhow::Result<Self> {
         let row = stand
             .client
             .query_one(
-                "select (pg_current_wal_insert_lsn() - '0/0')::int8,
-                        coalesce(sum(calls) filter (where query !~ 'pg_stat_statements|pg_current_wal'), 0)::int8,
-                        coalesce(sum(calls) filter (where query ~* 'from oncebox.outbox' and query ~* 'body'), 0)::int8
-                   from pg_stat_statements",
+                // Bodies are read back by whoever claims what waits in the outbox, and by whoever claims retries, if there are any.
+                r"select (pg_current_wal_insert_lsn() - '0/0')::int8,
+                         coalesce(sum(calls) filter (where query !~ 'pg_stat_statements|pg_current_wal'), 0)::int8,
+                         (coalesce(sum(calls) filter (where query ~* 'from \w+\.outbox' and query ~* '\mbody\M'), 0)
+                          + coalesce(sum(rows) filter (where query ~* 'from \w+\.claim_retries'), 0))::int8
+                    from pg_stat_statements",
                 &[],
             )
             .await?;
@@ -73,7 +75,7 @@ impl Reading {
         })
     }
 
-    pub fn until(&self, later: &Self) -> Window {
+    fn until(&self, later: &Self) -> Window {
         let events = later.seen.requests.saturating_sub(self.seen.requests);
         let per_event = |amount: f64| amount / (events as f64).max(1.0);
         Window {
@@ -90,23 +92,39 @@ impl Reading {
     }
 }
 
-/// Measures for a while, from when the receiver has seen `warm` requests.
-pub async fn measure(stand: &Stand, subjects: &[u32], warm: u64, length: Duration) -> anyhow::Result<Window> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while stand.seen().await?.requests < warm {
-        anyhow::ensure!(Instant::now() < deadline, "no {warm} requests came within a minute");
+/// What is measured, and from when on.
+pub struct Run<'a> {
+    /// The processes, beside receiver and Postgres.
+    pub processes: &'a [u32],
+    /// Requests that are seen before measuring begins: connections are open, caches are warm.
+    pub warm: u64,
+    /// Requests after which somewhere there may be nothing left to do; nothing where there always is.
+    pub supply: Option<u64>,
+}
+
+/// Measures for a while. It is an error when nothing came, or when there may have been too little to do.
+pub async fn measure(stand: &Stand, run: &Run<'_>, length: Duration) -> anyhow::Result<Window> {
+    let Run { processes, warm, supply } = run;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while stand.seen().await?.requests < *warm {
+        anyhow::ensure!(Instant::now() < deadline, "no {warm} requests came within two minutes");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if std::env::var_os("BENCH_STATEMENTS").is_some() {
         stand.client.batch_execute("select pg_stat_statements_reset()").await?;
     }
-    let before = Reading::take(stand, subjects).await?;
+    let before = Reading::take(stand, processes).await?;
     tokio::time::sleep(length).await;
-    let after = Reading::take(stand, subjects).await?;
+    let after = Reading::take(stand, processes).await?;
     if std::env::var_os("BENCH_STATEMENTS").is_some() {
         tell_statements(stand).await?;
     }
-    Ok(before.until(&after))
+    let (requests, window) = (after.seen.requests, before.until(&after));
+    anyhow::ensure!(window.events > 0, "nothing came within a window");
+    if let Some(supply) = supply.filter(|supply| requests > *supply) {
+        anyhow::bail!("a topic may have run dry: {requests} requests were made of {supply} at most; see --events");
+    }
+    Ok(window)
 }
 
 /// Which statements took the time; for whoever looks into it.
@@ -161,5 +179,36 @@ pub fn median(values: &[f64]) -> f64 {
         0 => f64::NAN,
         odd if odd % 2 == 1 => sorted[odd / 2],
         even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
+/// One of two that are compared, and the other, of the same round.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Pair {
+    pub with: f64,
+    pub without: f64,
+}
+
+impl Pair {
+    pub fn ratio(&self) -> f64 {
+        self.with / self.without
+    }
+}
+
+/// The median of the rounds' own ratios.
+pub fn ratio_of(pairs: &[Pair]) -> f64 {
+    median(&pairs.iter().map(Pair::ratio).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_is_compared_with_itself() {
+        // Other work disturbed one round: the ratio of the medians would be 0.6.
+        let pairs = [(10.0, 20.0), (100.0, 50.0), (30.0, 60.0)].map(|(with, without)| Pair { with, without });
+        assert_eq!(ratio_of(&pairs), 0.5);
+        assert!(ratio_of(&[]).is_nan());
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::meter::Seen;
-use super::subject::Subject;
+use super::subject::{self, PARTITIONS, SCHEMA, Subject, TOPIC};
 use crate::postgres::Postgres;
 use crate::servers::{Kafka, free_port, local};
 
@@ -23,16 +23,14 @@ const SETTINGS: &[&str] = &[
     "checkpoint_timeout=15min",
 ];
 
-/// Events of the workflows whose ids are like $1 that are stored and not delivered.
-pub const UNDELIVERED: &str = "select coalesce(sum(c.appended - d.completed), 0)::int8
-   from oncebox.cursor as c join oncebox.delivery as d on d.cursor = c.id where c.workflow like $1";
-
 pub struct Stand {
     pub folder: PathBuf,
     pub binary: PathBuf,
     pub kafka: Kafka,
     pub postgres: Postgres,
     pub client: tokio_postgres::Client,
+    /// How many are in the topic.
+    events: u64,
     receiver: Child,
     receiver_port: u16,
 }
@@ -52,13 +50,31 @@ impl Stand {
             .stdout(Stdio::null())
             .spawn()
             .context("starting the receiver")?;
-        let stand = Self { folder, binary, kafka, postgres, client, receiver, receiver_port };
+        let stand = Self { folder, binary, kafka, postgres, client, events: 0, receiver, receiver_port };
         let deadline = Instant::now() + Duration::from_secs(10);
         while stand.seen().await.is_err() {
             anyhow::ensure!(Instant::now() < deadline, "the receiver does not start");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(stand)
+    }
+
+    /// Makes the topic that most parts read from its beginning.
+    pub async fn fill(&mut self, events: u64) -> anyhow::Result<()> {
+        self.make_topic(TOPIC, events).await?;
+        self.events = events;
+        Ok(())
+    }
+
+    pub async fn make_topic(&self, topic: &'static str, events: u64) -> anyhow::Result<()> {
+        let brokers = self.brokers();
+        crate::topic::create(&brokers, topic, PARTITIONS).await?;
+        tokio::task::spawn_blocking(move || subject::fill(&brokers, topic, 0..events)).await?
+    }
+
+    /// Events that one workflow may read of the topic before some partition may have no more: they are not read evenly.
+    pub fn supply(&self) -> u64 {
+        self.events / 10 * 9
     }
 
     pub fn brokers(&self) -> String {
@@ -73,11 +89,12 @@ impl Stand {
         local(self.receiver_port).to_string()
     }
 
-    /// Writes a configuration with these workflows, and answers where.
+    /// Writes a configuration with these workflows, all of one schema, and answers where.
     pub fn config(&self, name: &str, workflows: &[Subject]) -> anyhow::Result<PathBuf> {
+        let schema = workflows.first().map_or(SCHEMA, |workflow| &*workflow.schema);
         let mut text = format!(
             "kafka: {{brokers: \"{}\", groupPrefix: bench, properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500}}}}\n\
-             postgres: {{url: \"postgresql://oncebox@{}/postgres\", tls: {{mode: disable}}}}\n\
+             postgres: {{url: \"postgresql://oncebox@{}/postgres\", schema: {schema}, tls: {{mode: disable}}}}\n\
              admin: {{listen: \"{}\"}}\negress: {{allow: [127.0.0.0/8]}}\nworkflows:\n",
             self.brokers(),
             local(self.postgres.port),
@@ -103,6 +120,25 @@ impl Stand {
         Ok(())
     }
 
+    /// Makes a schema, with nothing in it yet.
+    pub fn migrate(&self, schema: &str) -> anyhow::Result<()> {
+        let none = Subject { schema: schema.to_owned(), ..Subject::new("none", true) };
+        self.order(&["migrate"], &self.config(&format!("migrate-{schema}"), &[none])?)
+    }
+
+    pub async fn drop_schema(&self, schema: &str) -> anyhow::Result<()> {
+        Ok(self.client.batch_execute(&format!("drop schema {schema} cascade")).await?)
+    }
+
+    /// Events that are stored and not delivered, of the workflows of a schema whose ids are like this.
+    pub async fn undelivered(&self, schema: &str, workflows: &str) -> anyhow::Result<i64> {
+        let text = format!(
+            "select coalesce(sum(c.appended - d.completed), 0)::int8
+               from {schema}.cursor as c join {schema}.delivery as d on d.cursor = c.id where c.workflow like $1"
+        );
+        Ok(self.client.query_one(&text, &[&workflows]).await?.get(0))
+    }
+
     /// A relay that runs until it is dropped.
     pub fn relay(&self, name: &str, config: &std::path::Path) -> anyhow::Result<Process> {
         let log = std::fs::File::create(self.folder.join(format!("{name}.log")))?;
@@ -112,6 +148,21 @@ impl Stand {
 
     pub async fn seen(&self) -> anyhow::Result<Seen> {
         Ok(serde_json::from_slice(&self.ask("GET /_seen").await?)?)
+    }
+
+    /// What it saw, once nothing comes any more.
+    pub async fn seen_at_rest(&self) -> anyhow::Result<Seen> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut before = self.seen().await?;
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = self.seen().await?;
+            if (now.requests, now.distinct) == (before.requests, before.distinct) {
+                return Ok(now);
+            }
+            anyhow::ensure!(Instant::now() < deadline, "requests still come");
+            before = now;
+        }
     }
 
     /// The receiver forgets what it saw.

@@ -7,12 +7,15 @@ use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedPr
 
 pub const TOPIC: &str = "bench.events";
 pub const PARTITIONS: i32 = 12;
+/// Where a workflow's tables are, unless it has some of its own.
+pub const SCHEMA: &str = "oncebox";
 
 /// One workflow.
 #[derive(Debug, Clone)]
 pub struct Subject {
     pub id: String,
     pub topic: String,
+    pub schema: String,
     pub is_outbox: bool,
     pub reshapes: bool,
     pub signs: bool,
@@ -32,6 +35,7 @@ impl Subject {
         Self {
             id: id.to_owned(),
             topic: TOPIC.to_owned(),
+            schema: SCHEMA.to_owned(),
             is_outbox,
             reshapes: false,
             signs: false,

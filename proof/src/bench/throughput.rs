@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::meter::{self, Window, median};
+use super::flags::Flags;
+use super::insert;
+use super::life::Life;
+use super::meter::{self, Run, Window, median};
 use super::stand::{Process, Stand};
 use super::subject::Subject;
-use super::{Flags, insert};
 
 /// What is seen before measuring begins: connections are open, caches are warm.
 pub const WARM: u64 = 30_000;
@@ -31,6 +34,7 @@ pub struct Throughput {
     pub rounds: BTreeMap<&'static str, Vec<Window>>,
     /// On a machine that is as busy as it is under the relay: the bare client posts beside it.
     pub insert_us: Vec<f64>,
+    /// With nothing beside it.
     pub insert_idle_us: Vec<f64>,
 }
 
@@ -51,19 +55,19 @@ pub fn ratio(values: &[f64], over: &[f64]) -> f64 {
 
 pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Throughput> {
     let mut all = Throughput::default();
-    first_request(stand, flags).await?;
+    first_request(stand).await?;
     for round in 0..flags.rounds() {
         let window = bare(stand, flags).await?;
         println!("round {round}  {}", line("bare", &window));
         all.rounds.entry("bare").or_default().push(window);
-        for (kind, is_outbox, reshapes, signs) in KINDS.into_iter().filter(|kind| flags.wants(kind.0)) {
+        for (kind, is_outbox, reshapes, signs) in KINDS.into_iter().filter(|kind| flags.wants_kind(kind.0)) {
             let id = format!("{}-{round}", kind.replace(' ', "-"));
             let subject = Subject { reshapes, signs, concurrency: flags.concurrency, ..Subject::new(&id, is_outbox) };
             let window = relay(stand, &subject, flags).await?;
             println!("round {round}  {}", line(kind, &window));
             all.rounds.entry(kind).or_default().push(window);
         }
-        all.insert_idle_us.push(insert::cpu_per_row(stand, flags.window()).await?);
+        all.insert_idle_us.push(insert::cpu_per_row(stand, flags.window() / 2).await?);
         let beside = client(stand, flags)?;
         all.insert_us.push(insert::cpu_per_row(stand, flags.window()).await?);
         drop(beside);
@@ -91,15 +95,17 @@ pub fn line(kind: &str, w: &Window) -> String {
 
 /// One window of one workflow, from the beginning of the topic.
 pub async fn relay(stand: &Stand, subject: &Subject, flags: &Flags) -> anyhow::Result<Window> {
-    stand.settle().await?;
-    let config = stand.config(&subject.id, std::slice::from_ref(subject))?;
-    let relay = stand.relay(&subject.id, &config)?;
-    meter::measure(stand, &[relay.pid()], WARM, flags.window()).await
+    let life = Life::begin(stand, subject).await?;
+    let window = life.window(WARM, flags.window()).await?;
+    life.end().await?;
+    Ok(window)
 }
 
 /// Has the relay send a few, so that the bare client can send the same bytes.
-async fn first_request(stand: &Stand, flags: &Flags) -> anyhow::Result<()> {
-    relay(stand, &Subject::new("first", true), flags).await?;
+async fn first_request(stand: &Stand) -> anyhow::Result<()> {
+    let life = Life::begin(stand, &Subject::new("first", true)).await?;
+    life.window(WARM, Duration::from_secs(1)).await?;
+    life.end().await?;
     std::fs::write(stand.folder.join("request"), stand.last_request().await?)?;
     Ok(())
 }
@@ -107,7 +113,8 @@ async fn first_request(stand: &Stand, flags: &Flags) -> anyhow::Result<()> {
 async fn bare(stand: &Stand, flags: &Flags) -> anyhow::Result<Window> {
     stand.settle().await?;
     let client = client(stand, flags)?;
-    meter::measure(stand, &[client.pid()], WARM, flags.window()).await
+    let run = Run { processes: &[client.pid()], warm: WARM, supply: None };
+    meter::measure(stand, &run, flags.window()).await
 }
 
 fn client(stand: &Stand, flags: &Flags) -> anyhow::Result<Process> {

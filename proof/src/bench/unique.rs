@@ -1,17 +1,21 @@
-//! What it costs to tell repeats apart: `deduplication` and `unique` beside neither, and with a million keys remembered beside none.
+//! What it costs to tell repeats apart: `deduplication` and `unique` beside neither, and with a million keys remembered beside none, in
+//! turn. The keys are in a schema of their own; each round has a new one without any.
 
 use serde::Serialize;
 
-use super::Flags;
-use super::meter::{Window, median};
+use super::flags::Flags;
+use super::life::Life;
+use super::meter::{Pair, ratio_of};
 use super::stand::Stand;
 use super::subject::Subject;
-use super::throughput::relay;
+use super::throughput::line;
 
-/// Keys that are remembered, and for how long they will be.
-const KEYS: i64 = 1_000_000;
+/// Where a million keys are remembered, for how long they will be.
+const FULL: &str = "remembering";
 const REPEATS: &str = ", deduplication: {keyFields: [/after/n], ttl: 30d}";
 const UNIQUE: &str = ", unique: {keys: [args], period: P30D, on_conflict: ignore}";
+/// Fewer than elsewhere: it takes longer until they came.
+const WARM: u64 = 10_000;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Unique {
@@ -21,30 +25,49 @@ pub struct Unique {
     /// Throughput with a million keys over that with none.
     pub deduplication_with_keys: f64,
     pub unique_with_keys: f64,
+    pub rounds: Vec<Round>,
+}
+
+/// Events per second.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Round {
+    pub without: f64,
+    pub deduplicated: f64,
+    pub unique: f64,
+    pub deduplicated_full: f64,
+    pub unique_full: f64,
 }
 
 pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Unique> {
-    let (mut without, mut deduplicated, mut unique) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..flags.rounds() {
-        without.push(rate(stand, flags, &format!("plain-{round}"), "").await?);
-        deduplicated.push(rate(stand, flags, &format!("repeats-{round}"), REPEATS).await?);
-        unique.push(rate(stand, flags, &format!("unique-{round}"), UNIQUE).await?);
+    fill(stand, flags).await?;
+    let mut rounds = Vec::new();
+    for round in 0..flags.few_rounds() {
+        let new = format!("unique_{round}");
+        stand.migrate(&new)?;
+        let name = |kind: &str| format!("{kind}-{round}");
+        rounds.push(Round {
+            without: rate(stand, flags, (&*new, ""), &name("plain")).await?,
+            deduplicated: rate(stand, flags, (&*new, REPEATS), &name("repeats")).await?,
+            unique: rate(stand, flags, (&*new, UNIQUE), &name("unique")).await?,
+            deduplicated_full: rate(stand, flags, (FULL, REPEATS), &name("repeats-full")).await?,
+            unique_full: rate(stand, flags, (FULL, UNIQUE), &name("unique-full")).await?,
+        });
+        stand.drop_schema(&new).await?;
     }
-    fill(stand).await?;
-    let (mut deduplicated_full, mut unique_full) = (Vec::new(), Vec::new());
-    for round in 0..flags.rounds() {
-        deduplicated_full.push(rate(stand, flags, &format!("repeats-full-{round}"), REPEATS).await?);
-        unique_full.push(rate(stand, flags, &format!("unique-full-{round}"), UNIQUE).await?);
-    }
-    let over = |one: &[f64], other: &[f64]| median(one) / median(other);
+    stand.drop_schema(FULL).await?;
+    let over = |with: fn(&Round) -> f64, without: fn(&Round) -> f64| {
+        let pair = |round: &Round| Pair { with: with(round), without: without(round) };
+        ratio_of(&rounds.iter().map(pair).collect::<Vec<_>>())
+    };
     let found = Unique {
-        deduplication_over_without: over(&without, &deduplicated),
-        unique_over_without: over(&without, &unique),
-        deduplication_with_keys: over(&deduplicated_full, &deduplicated),
-        unique_with_keys: over(&unique_full, &unique),
+        deduplication_over_without: over(|round| round.without, |round| round.deduplicated),
+        unique_over_without: over(|round| round.without, |round| round.unique),
+        deduplication_with_keys: over(|round| round.deduplicated_full, |round| round.deduplicated),
+        unique_with_keys: over(|round| round.unique_full, |round| round.unique),
+        rounds,
     };
     println!(
-        "deduplication takes {:.2} of the time without, unique {:.2}; with {KEYS} keys remembered their throughput is {:.2} and {:.2}",
+        "deduplication takes {:.2} of the time without, unique {:.2}; with a million keys remembered their throughput is {:.2} and {:.2}",
         found.deduplication_over_without,
         found.unique_over_without,
         found.deduplication_with_keys,
@@ -53,30 +76,19 @@ pub async fn run(stand: &Stand, flags: &Flags) -> anyhow::Result<Unique> {
     Ok(found)
 }
 
-async fn rate(stand: &Stand, flags: &Flags, id: &str, more: &'static str) -> anyhow::Result<f64> {
-    let subject = Subject { concurrency: flags.concurrency, more, ..Subject::new(id, true) };
-    let window: Window = relay(stand, &subject, flags).await?;
-    println!("{}", super::throughput::line(id, &window));
+async fn rate(stand: &Stand, flags: &Flags, (schema, more): (&str, &'static str), id: &str) -> anyhow::Result<f64> {
+    let subject = Subject { schema: schema.to_owned(), concurrency: flags.concurrency, more, ..Subject::new(id, true) };
+    let life = Life::begin(stand, &subject).await?;
+    let window = life.window(WARM, flags.window()).await?;
+    life.end().await?;
+    println!("{}", line(id, &window));
     Ok(window.per_second)
 }
 
-/// Keys of other events, of the workflows that come: a lookup goes through all of them.
-async fn fill(stand: &Stand) -> anyhow::Result<()> {
-    let of = "'unique-full-' || (n % 5)";
-    stand
-        .client
-        .batch_execute(&format!(
-            "insert into oncebox.seen (workflow, fingerprint, cursor, record_offset, event_index, expires_at)
-             select 'repeats-full-' || (n % 5), sha256(n::text::bytea), 7, n, 0, now() + interval '29 days'
-               from generate_series(1, {KEYS}) as n;
-             insert into oncebox.unique_key (workflow, fingerprint)
-             select {of}, sha256(n::text::bytea) from generate_series(1, {KEYS}) as n;
-             insert into oncebox.unique_event
-                    (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, expires_at)
-             select {of}, sha256(n::text::bytea), 7, n, 0, 0, now() - interval '1 day', now() + interval '29 days'
-               from generate_series(1, {KEYS}) as n;
-             analyze oncebox.seen; analyze oncebox.unique_key; analyze oncebox.unique_event;"
-        ))
-        .await?;
-    Ok(())
+async fn fill(stand: &Stand, flags: &Flags) -> anyhow::Result<()> {
+    stand.migrate(FULL)?;
+    let text = include_str!("keys.sql")
+        .replace("oncebox.", &format!("{FULL}."))
+        .replace("@ROUNDS@", &flags.few_rounds().to_string());
+    Ok(stand.client.batch_execute(&text).await?)
 }
