@@ -98,7 +98,7 @@ async fn a_retry_that_is_answered_under_two_fences_in_one_batch_ends_once() {
         let batch = [answer(Right::Retry { fence: FENCE }), answer(others)];
         let ends = settle::completed(&case.database, case.process, &batch).await.expect("it runs");
         let firsts = ends.iter().filter(|settled| **settled != Settled::AlreadyDone).count();
-        assert_eq!(firsts, 1, "{others:?}: {:?}", ends);
+        assert_eq!(firsts, 1, "{others:?}: {ends:?}");
         assert_eq!(case.test.count("select completed from oncebox.delivery").await, 1, "{others:?}");
         assert_eq!(case.test.count("select count(*) from oncebox.retry").await, 0, "{others:?}");
     }
