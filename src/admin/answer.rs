@@ -90,7 +90,7 @@ impl From<operate::Error> for Refusal {
             Kind::Full => (StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_WAITING),
             Kind::Conflict(code) => (StatusCode::CONFLICT, code),
             Kind::Unavailable => {
-                tracing::warn!(error = %chain(&error), "the API could not ask Postgres");
+                tracing::warn!(error = %chain(&error), "the API could not do what it was asked for");
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
         };

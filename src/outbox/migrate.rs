@@ -6,7 +6,7 @@ use super::{Database, Error, Purpose};
 pub const BINARY_VERSION: i32 = 17;
 
 /// Every migration, in order: the version it leads to, and its text.
-const MIGRATIONS: [(i32, &str); 16] = [
+const MIGRATIONS: [(i32, &str); 17] = [
     (1, include_str!("../../sql/migrations/0001_foundation.sql")),
     (2, include_str!("../../sql/migrations/0002_functions.sql")),
     (3, include_str!("../../sql/migrations/0003_searches.sql")),
@@ -21,6 +21,7 @@ const MIGRATIONS: [(i32, &str); 16] = [
     (12, include_str!("../../sql/migrations/0012_append.sql")),
     (13, include_str!("../../sql/migrations/0013_roles.sql")),
     (14, include_str!("../../sql/migrations/0014_alike.sql")),
+    (15, include_str!("../../sql/migrations/0015_verify.sql")),
     (16, include_str!("../../sql/migrations/0016_audit.sql")),
     (17, include_str!("../../sql/migrations/0017_ends.sql")),
 ];

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::civil::Date;
 use tracing::{info, warn};
 
-use super::sql::{float8, int4, int8, text};
+use super::sql::{date, float8, int4, int8, text};
 use super::{Database, Error, Purpose};
 use crate::config::Workflow;
 use crate::observe::{Metrics, chain};
@@ -71,7 +72,7 @@ async fn drop_old(database: &Database, workflows: &[Arc<Workflow>]) -> Result<()
     // A connection of its own, and limits: this waits for readers, and nobody is to wait for it.
     let (client, connection) = database.direct().await?;
     let connection = tokio::spawn(connection);
-    let dropped = tokio::time::timeout(DROP_LIMIT, drop_each(&client, &rows)).await;
+    let dropped = tokio::time::timeout(DROP_LIMIT, drop_each(database, &client, &rows)).await;
     connection.abort();
     match dropped {
         Ok(result) => result.map_err(|source| Error::statement(file, source)),
@@ -79,9 +80,19 @@ async fn drop_old(database: &Database, workflows: &[Arc<Workflow>]) -> Result<()
     }
 }
 
-async fn drop_each(client: &tokio_postgres::Client, rows: &[tokio_postgres::Row]) -> Result<(), tokio_postgres::Error> {
+async fn drop_each(
+    database: &Database,
+    client: &tokio_postgres::Client,
+    rows: &[tokio_postgres::Row],
+) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(include_str!("../../sql/admin/drop_limits.sql")).await?;
+    let note = include_str!("../../sql/admin/note_gone.sql");
     for row in rows {
+        // Bodies may go: what became of their events stays known.
+        if row.get::<_, &str>("parent") != "outbox" {
+            let day: Date = row.get("day");
+            client.query_typed(&database.schema.text(note), &[date(&day)]).await?;
+        }
         // Both statements were written by Postgres itself. Detaching concurrently cannot run in a transaction, and
         // waits for readers without blocking writers. One that is cut short is finished the next time.
         if let Some(detach) = row.get::<_, Option<&str>>("detach") {
