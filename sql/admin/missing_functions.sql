@@ -3,7 +3,7 @@
 select f.signature
   from (values
         ('oncebox.append_alike(uuid, bigint[], bigint[], bigint[], bigint[], bigint[], integer[], bigint[], text[], text[], '
-         'bigint[], bigint[], text[], bigint[], bytea[], text, text, bigint)'),
+         'bigint[], bigint[], text[], bigint[], bytea, integer[], integer[], text, text, bigint)'),
         ('oncebox.append_events(uuid, bigint[], bigint[], bigint[], bigint[], bigint[], integer[], bigint[], text[], text[], '
          'bigint[], bigint[], integer[], text[], text[], text[], text[], bigint[], bigint[], bytea[], bigint[], '
          'text, text, bigint, bytea[], double precision[])'),
@@ -12,11 +12,13 @@ select f.signature
         ('oncebox.claim_retries(text, uuid, double precision, bigint, boolean, bigint[])'),
         ('oncebox.end_cancelled(text)'),
         ('oncebox.end_in_doubt(text, bigint, boolean)'),
+        ('oncebox.event_id(bigint, bigint, integer, integer)'),
         ('oncebox.finish(bigint[], bigint[], integer[], integer[], date[], text, integer[], integer[])'),
         ('oncebox.has(bigint, bigint)'),
         ('oncebox.is_one_time(bigint, bigint)'),
         ('oncebox.is_withdrawn(bigint, bigint, integer, integer)'),
         ('oncebox.make_partitions(integer)'),
+        ('oncebox.note_gone(date)'),
         ('oncebox.open_lanes(bigint[], bigint[], bigint[], uuid)'),
         ('oncebox.release_unique(text)'),
         ('oncebox.rival_of(bigint, bigint, integer, integer)'),
