@@ -31,6 +31,7 @@ mod loss;
 mod metrics;
 mod open_job_spec;
 mod order;
+mod plans;
 mod postgres;
 mod preview;
 mod receivers;
