@@ -1,7 +1,8 @@
 -- Hold events whose last attempt is in doubt, until an operator says what became of them. Called by outbox::claim::retries
 -- before it claims, when the workflow holds. $1 workflow, $2 limit. Index: retry_in_doubt.
 -- These are events of a lost owner, and retries whose lease ran out; an attempt that ended in doubt is held as it is
--- settled. The fence rises, so that a stale holder cannot write them any more. One that is done already (a late answer) goes.
+-- settled. The fence rises, so that a stale holder cannot write them any more. One that is done already (a late answer) goes. offset 0
+-- keeps the look into ended a search for each row, as in claim_retries.sql.
 with due as materialized (
     select r.cursor, r.record_offset, r.event_index, r.generation, r.day, r.state = 'active' as expired
       from oncebox.retry as r
@@ -14,9 +15,11 @@ with due as materialized (
 finished as materialized (
     select due.cursor, due.record_offset, due.event_index, due.generation
       from due
-      join oncebox.ended as d
-        on d.cursor = due.cursor and d.block = due.record_offset >> 6 and oncebox.has(d.bits, due.record_offset)
-       and d.event_index = due.event_index and d.generation = due.generation and d.day = due.day
+     where exists (
+           select 1 from oncebox.ended as d
+            where d.cursor = due.cursor and d.block = due.record_offset >> 6 and d.event_index = due.event_index
+              and d.generation = due.generation and d.day = due.day and oncebox.has(d.bits, due.record_offset)
+           offset 0)
 ),
 removed as (
     delete from oncebox.retry as r

@@ -46,7 +46,8 @@ mod tests {
     #[test]
     fn the_walk_in_the_documents_has_the_command_that_the_demo_prints() {
         // Read and not included: an image is built without the documents.
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operate.md")).expect("it is there");
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operate.md")).expect("it is there");
         let mend = super::mend("PORT");
         assert!(page.contains(&mend), "{mend}");
     }

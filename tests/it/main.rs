@@ -39,6 +39,7 @@ mod loss;
 mod metrics;
 mod open_job_spec;
 mod order;
+mod plans;
 mod postgres;
 mod preview;
 mod promises;
