@@ -1,11 +1,12 @@
 -- What became of the records of some appends. Called by verify::outbox, page after page.
 -- $1 cursor, $2 and $3 the first offset and the generation behind which it goes on, $4 how many appends.
 -- One statement, and so one moment: it may run beside everything else. Rows are findings: a kind, offsets [from, to), and how many.
--- Index: primary keys.
+-- Without the days that are past their retention, some of which may still be there. Index: primary keys.
 with page as materialized (
     select l.from_offset, l.to_offset, l.generation, l.day, l.events, l.dead, l.filtered, l.tombstones, l.suppressed
       from oncebox.ledger as l
      where l.cursor = $1 and (l.from_offset, l.generation) > ($2, $3)
+       and l.day not in (select k.day from oncebox.kept_day as k where k.is_gone)
      order by l.from_offset, l.generation
      limit $4
 ),
@@ -62,7 +63,11 @@ ended as materialized (
 ),
 -- What operators have made of dead letters, which no append knows of.
 again as materialized (
-    select o.record_offset, o.event_index, o.generation
+    select o.record_offset, o.event_index, o.generation,
+           exists (
+               select 1 from oncebox.retry as r
+                where r.cursor = o.cursor and r.record_offset = o.record_offset and r.event_index = o.event_index
+                  and r.generation = o.generation) as waits
       from page as p
       join oncebox.outbox as o
         on o.cursor = $1 and o.record_offset >= p.from_offset and o.record_offset < p.to_offset
@@ -71,10 +76,6 @@ again as materialized (
            select 1 from oncebox.ended as e
             where e.cursor = o.cursor and e.block = o.record_offset >> 6 and e.event_index = o.event_index
               and e.generation = o.generation and e.day = o.day and oncebox.has(e.bits, o.record_offset))
-       and not exists (
-           select 1 from oncebox.retry as r
-            where r.cursor = o.cursor and r.record_offset = o.record_offset and r.event_index = o.event_index
-              and r.generation = o.generation)
 ),
 present as materialized (
     select f.generation, range_agg(int8range(f.record_offset, f.record_offset + 1)) as offsets from fates as f group by f.generation
@@ -122,7 +123,9 @@ select 'twice', lower(r), upper(r), 0, w.generation, upper(r) - lower(r)
  union all
 select 'stuck', f.record_offset, f.record_offset + 1, f.event_index, f.generation, 1 from fates as f where f.fate = 'stuck'
  union all
-select 'stuck', a.record_offset, a.record_offset + 1, a.event_index, a.generation, 1 from again as a
+select 'stuck', a.record_offset, a.record_offset + 1, a.event_index, a.generation, 1 from again as a where not a.waits
+ union all
+select 'again', 0, 0, 0, 0, count(*) from again as a where a.waits
  union all
 select 'no_letter', e.record_offset, e.record_offset + 1, e.event_index, e.generation, 1 from ended as e where e.is_bare
  union all

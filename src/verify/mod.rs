@@ -4,13 +4,17 @@
 //! Every offset from the first to the cursor has exactly one disposition: it made events, each of which is delivered, waiting,
 //! cancelled or a dead letter; or it was filtered, a tombstone, or suppressed as a repeat; or it was left out knowingly. What Postgres
 //! knows nothing of is looked for in Kafka: transaction markers and compaction leave offsets without a record. Nothing is stopped
-//! for it.
+//! for it. What is past its retention is not missed, and only that: everything else is to be on record from the first offset on, and the
+//! counters must say the same.
 //!
-//! Files: `offsets` (sets of offsets), `outbox` (what Postgres knows), `kafka` (what is really there).
+//! Files: `offsets` (sets of offsets), `outbox` (what Postgres knows of records), `places` (events that wait, and dead letters, one by one),
+//! `counters` (whether they say the same), `kafka` (what is really there).
 
+mod counters;
 mod kafka;
 pub mod offsets;
 mod outbox;
+mod places;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,6 +23,7 @@ use crate::config::{Kafka, Workflow};
 use crate::event::{CursorId, Place};
 use crate::outbox::Database;
 use offsets::Offsets;
+use outbox::{Cursor, Found};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,17 +96,17 @@ pub struct Gap {
 #[schema(as = GapKind)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// A record in Kafka that was passed over.
+    /// A record in Kafka that was passed over, or of whose reading nothing is on record.
     NeverRead,
     /// A record that was read, and of which nothing is left.
     Lost,
-    /// An event that is stored and that nothing will deliver.
+    /// An event that nothing will deliver: stored and waiting for nobody, or waiting and not stored.
     Stuck,
     /// An event that ended as a dead letter which is not there.
     NoDeadLetter,
-    /// More or fewer events than were stored.
+    /// More or fewer events than were stored, or than a counter says.
     Miscounted,
-    /// A record with two dispositions.
+    /// A record or an event with two dispositions.
     Twice,
 }
 
@@ -114,51 +119,78 @@ pub async fn verify(
 ) -> Result<Vec<Partition>, Error> {
     let mut partitions = Vec::new();
     for listed in outbox::cursors(database, &workflow.id).await? {
-        // As it is now: a day may have gone past its retention while the others were looked at.
-        let now = outbox::cursors(database, &workflow.id).await?;
-        let Some(cursor) = now.into_iter().find(|cursor| cursor.id == listed.id) else { continue };
-        let name = format!("{}/{}", cursor.topic, cursor.partition);
-        let mut found = outbox::look(database, &cursor, |offset| tell(&format!("{name}: at offset {offset}"))).await?;
-        let (from, to) = (cursor.known_from(), cursor.next_offset);
-        let all = Offsets::from(from..to);
-        let skipped = cursor.skipped.within(&all);
-        found.counts.skipped = skipped.without(&found.reached).count();
-        found.counts.marked = cursor.direct.within(&all).without(&skipped).without(&found.reached).count();
-        let unread = cursor.kept().without(&found.reached).without(&cursor.skipped).without(&cursor.direct);
-        // What has no disposition in one reading may have one in another, before or after a rewind.
-        let nothing = found.nothing.without(&cursor.direct);
-        let mut gaps = found.gaps;
-        if unread.count() + nothing.count() > 0 {
-            tell(&format!("{name}: looking for {} records in Kafka", unread.count() + nothing.count()));
-            let asked = unread.with(&nothing);
-            let there = kafka::records(kafka, &cursor, &asked).await?;
-            found.counts.unknown = there.gone.count();
-            found.counts.absent = asked.without(&there.gone).without(&there.found).count();
-            let name = |kind, offsets: &Offsets, message: &str| {
-                let gap = |range: &std::ops::Range<i64>| Gap {
-                    kind,
-                    source: format!("{}/{}/{}", cursor.topic, cursor.partition, range.start),
-                    from: range.start,
-                    to: range.end,
-                    event: None,
-                    message: message.to_owned(),
-                };
-                offsets.ranges().iter().map(gap).collect::<Vec<Gap>>()
-            };
-            gaps.extend(name(Kind::NeverRead, &unread.within(&there.found), "in Kafka, and never read"));
-            gaps.extend(name(Kind::Lost, &nothing.within(&there.found), "read, and nothing is left of it"));
-        }
+        let known = on_record(database, &workflow.id, listed.id, &mut tell).await?;
+        let Some((cursor, mut found)) = known else { continue };
+        in_kafka(kafka, &cursor, &mut found, &mut tell).await?;
         partitions.push(Partition {
+            from: cursor.known_from(),
+            to: cursor.next_offset,
             topic: cursor.topic,
             topic_id: cursor.topic_id,
             partition: cursor.partition,
-            from,
-            to,
             counts: found.counts,
-            gaps,
+            gaps: found.gaps,
         });
     }
     Ok(partitions)
+}
+
+/// What Postgres knows of one partition, and whether its counters say the same. Nothing for a cursor that is not there any more.
+async fn on_record(
+    database: &Database,
+    workflow: &str,
+    id: CursorId,
+    tell: &mut impl FnMut(&str),
+) -> Result<Option<(Cursor, Found)>, Error> {
+    loop {
+        let before = counters::read(database, id).await?;
+        // As it is now: a day may have gone past its retention while the others were looked at.
+        let now = outbox::cursors(database, workflow).await?;
+        let Some(cursor) = now.into_iter().find(|cursor| cursor.id == id) else { return Ok(None) };
+        let name = format!("{}/{}", cursor.topic, cursor.partition);
+        let mut found = outbox::look(database, &cursor, |offset| tell(&format!("{name}: at offset {offset}"))).await?;
+        places::look(database, &cursor, &mut found).await?;
+        let ends = counters::count(database, id).await?;
+        let (Some(before), Some(after)) = (before, counters::read(database, id).await?) else { return Ok(None) };
+        // A day went meanwhile, or the database failed over: what was found first and what was found last do not belong together.
+        if !before.is_of_one_time_with(&after) {
+            continue;
+        }
+        let mut differences = counters::appended(&before, &after, found.unended, found.counts.suppressed);
+        differences.extend(counters::ended(&before, &after, &ends));
+        let all = (cursor.known_from(), cursor.next_offset);
+        found.gaps.extend(differences.into_iter().map(|message| cursor.gap(Kind::Miscounted, all, None, message)));
+        return Ok(Some((cursor, found)));
+    }
+}
+
+/// What Postgres does not know of one partition's offsets is looked for in Kafka.
+async fn in_kafka(kafka: &Kafka, cursor: &Cursor, found: &mut Found, tell: &mut impl FnMut(&str)) -> Result<(), Error> {
+    let all = Offsets::from(cursor.known_from()..cursor.next_offset);
+    let skipped = cursor.skipped.within(&all);
+    found.counts.skipped = skipped.without(&found.reached).count();
+    found.counts.marked = cursor.direct.within(&all).without(&skipped).without(&found.reached).count();
+    let unread = cursor.kept().without(&found.reached).without(&cursor.skipped).without(&cursor.direct);
+    // What has no disposition in one reading may have one in another, before or after a rewind.
+    let nothing = found.nothing.without(&cursor.direct);
+    let asked = unread.with(&nothing);
+    if asked.count() == 0 {
+        return Ok(());
+    }
+    tell(&format!("{}/{}: looking for {} records in Kafka", cursor.topic, cursor.partition, asked.count()));
+    let there = kafka::records(kafka, cursor, &asked).await?;
+    found.counts.unknown = there.gone.count();
+    found.counts.absent = asked.without(&there.gone).without(&there.found).count();
+    let mut name = |kind, offsets: &Offsets, message: &str| {
+        let gap = |range: &std::ops::Range<i64>| cursor.gap(kind, (range.start, range.end), None, message);
+        found.gaps.extend(offsets.ranges().iter().map(gap));
+    };
+    name(Kind::NeverRead, &unread.within(&there.found), "in Kafka, and nothing says that it was read");
+    name(Kind::Lost, &nothing.within(&there.found), "read, and nothing is left of it");
+    if cursor.are_days_known {
+        name(Kind::Lost, &unread.within(&there.gone), "nothing is on record of it, nor has Kafka it any more");
+    }
+    Ok(())
 }
 
 /// An event's id, as people name it.

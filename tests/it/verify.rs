@@ -1,5 +1,9 @@
 //! `oncebox verify`: that nothing was lost is proven, and what is taken away by hand is found and named.
 
+mod beside;
+mod by_hand;
+mod retention;
+
 use oncebox::receiver::Answer;
 use serde_json::Value;
 
