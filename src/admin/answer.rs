@@ -79,7 +79,7 @@ impl From<operate::Error> for Refusal {
             Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Kind::Conflict(code) => (StatusCode::CONFLICT, code),
             Kind::Unavailable => {
-                tracing::warn!(error = %chain(&error), "the API could not ask Postgres");
+                tracing::warn!(error = %chain(&error), "the API could not do what it was asked for");
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
         };

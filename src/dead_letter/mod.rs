@@ -3,8 +3,10 @@
 //! They are written where events end: by the outbox's append (records that cannot be read) and by its settle (events
 //! that were refused or exhausted). A replay makes a new event at the old one's place, generation up, same key and bytes.
 //!
-//! Files: this one (what there is), `replay` (one), `job` and `replayer` (many, over crashes), `park_all` (all of a workflow that is gone).
+//! Files: this one (what there is), `replay` (one), `apart` (what may never end), `job` and `replayer` (many, over crashes), `park_all` (all of a
+//! workflow that is gone).
 
+mod apart;
 pub mod job;
 mod park_all;
 mod replay;
@@ -38,6 +40,8 @@ pub enum Error {
     StillInvalid(#[source] Rejection),
     #[error("{0}: its record takes the workflow's programs too long, or too far; it stays a dead letter")]
     TooLong(Place),
+    #[error("{0}: this process is busy with other records, which take their programs too long; try again later")]
+    Busy(Place),
     #[error("the workflow's programs do not compile: {0}")]
     Programs(String),
     #[error(

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::sync::Semaphore;
 
+use super::apart::{Apart, Ended};
 use super::{DeadLetter, Error};
 use crate::config::{Guarantee, UniqueConflict, UniqueState, Workflow};
 use crate::event::{CursorId, Draft, Fingerprint, Lane, Place, Record};
@@ -141,25 +141,18 @@ impl Again {
     }
 }
 
-/// A program that is running cannot be interrupted, and may panic: it has a thread of its own, and is waited for only so long.
+/// A program that is running cannot be interrupted, and may panic: it is waited for only so long.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
-/// One at a time: one that runs for ever takes one core, not all.
-static APART: Semaphore = Semaphore::const_new(1);
+static APART: Apart = Apart::idle();
 
 async fn drafts_apart(letter: &DeadLetter, workflow: &Arc<Workflow>) -> Result<Vec<Again>, Error> {
     let place = letter.place;
-    let permit = tokio::time::timeout(RECORD_LIMIT, APART.acquire()).await.map_err(|_| Error::TooLong(place))?;
     let (letter, workflow) = (letter.clone(), Arc::clone(workflow));
-    let (done, made) = tokio::sync::oneshot::channel();
-    let apart = move || {
-        let _held_until_it_ends = permit;
-        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drafts(&letter, &workflow)));
-        let _ = done.send(made.unwrap_or(Err(Error::TooLong(place))));
-    };
-    std::thread::Builder::new().name("replay".to_owned()).spawn(apart).expect("a thread can be started");
-    match tokio::time::timeout(RECORD_LIMIT, made).await {
-        Ok(Ok(made)) => made,
-        Ok(Err(_)) | Err(_) => Err(Error::TooLong(place)),
+    let task = (place, workflow.version);
+    match APART.run(task, RECORD_LIMIT, move || drafts(&letter, &workflow)).await {
+        Ended::Done(made) => made,
+        Ended::TooLong => Err(Error::TooLong(place)),
+        Ended::Busy => Err(Error::Busy(place)),
     }
 }
 

@@ -62,7 +62,7 @@ pub enum Kind {
     Invalid,
     TooLarge,
     Conflict(&'static str),
-    /// Postgres or Kafka does not answer as it should: asking again may help.
+    /// Postgres or Kafka does not answer as it should, or this process is busy: asking again may help.
     Unavailable,
 }
 
@@ -90,9 +90,12 @@ impl Error {
                 | Letter::Programs(_)
                 | Letter::Rejects(_),
             ) => Kind::Conflict("still_invalid"),
-            Self::Submit(_) | Self::Unavailable(_) | Self::Kafka(_) | Self::Topics(_) | Self::Verify(_) => {
-                Kind::Unavailable
-            }
+            Self::Submit(_)
+            | Self::Unavailable(_)
+            | Self::DeadLetter(Letter::Busy(_))
+            | Self::Kafka(_)
+            | Self::Topics(_)
+            | Self::Verify(_) => Kind::Unavailable,
             // What was asked for is no value that Postgres has, a time before all times for one.
             Self::Outbox(error) | Self::DeadLetter(Letter::Outbox(error)) => match error.sql_state() {
                 Some(state) if state.code().starts_with("22") => Kind::Invalid,
@@ -141,4 +144,17 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next page begins: give it as `after`. Null when there is no other.
     pub next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::CursorId;
+
+    #[test]
+    fn a_process_that_is_busy_asks_for_another_try_and_a_record_that_takes_too_long_does_not() {
+        let place = Place { cursor: CursorId(1), offset: 0, index: 0, generation: 0 };
+        assert_eq!(Error::from(dead_letter::Error::Busy(place)).kind(), Kind::Unavailable);
+        assert_eq!(Error::from(dead_letter::Error::TooLong(place)).kind(), Kind::Conflict("still_invalid"));
+    }
 }

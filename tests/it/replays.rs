@@ -141,6 +141,46 @@ async fn a_record_that_a_program_never_ends_with_is_not_replayed_and_holds_up_no
     assert_eq!(database.count(LETTERS).await, 1);
 }
 
+/// The thread that it runs on cannot be ended: others have threads of their own.
+#[tokio::test]
+async fn a_record_that_a_program_never_ends_with_holds_up_no_other_replay() {
+    let (topic, database, receiver) = (Topic::new(1).await, TestDatabase::new().await, TestReceiver::start().await);
+    let mut config = Config::new(&topic, &database, &receiver);
+    let mut relay = Relay::start(&config);
+    for _ in 0..2 {
+        topic.send(None, "{not json");
+    }
+    let both = async || (database.count(LETTERS).await == 2).then_some(());
+    eventually("both are dead letters", PATIENCE, both).await;
+    assert_eq!(relay.stop().await, Some(0));
+    // Records that can be read: one keeps the new program busy for ever, the other does not.
+    database
+        .execute(
+            "update oncebox.dead_letter
+                set body = convert_to(case record_offset when 0 then '{\"id\": -1}' else '{\"id\": 7}' end, 'utf8')",
+        )
+        .await;
+    config.extra = "transform: 'if .id == -1 then last(range(1e18)) else . end'".to_owned();
+    let relay = Relay::start_migrated(&config);
+    relay.ready().await;
+    let letters = relay.ask("/v1/dead-letters").await;
+    let letters = letters["items"].as_array().expect("a list");
+    let id = |offset: u32| {
+        let source = format!("{}/0/{offset}", topic.name);
+        let letter = letters.iter().find(|letter| letter["source"] == source.as_str()).expect("a letter");
+        letter["id"].as_str().expect("an id")
+    };
+    let replay =
+        async |id: &str| relay.call("POST", &format!("/v1/dead-letters/{id}/replay"), None, Some(json!({}))).await;
+    let (status, body) = replay(id(0)).await;
+    assert_eq!((status, &body["error"]["code"]), (409, &json!("still_invalid")), "{body}");
+    let (status, body) = replay(id(1)).await;
+    assert_eq!((status, &body["events"]), (200, &json!(1)), "{body}");
+    eventually("it is delivered", PATIENCE, async || (receiver.applied() == 1).then_some(())).await;
+    let (status, body) = replay(id(0)).await;
+    assert_eq!((status, &body["error"]["code"]), (409, &json!("still_invalid")), "{body}");
+}
+
 #[tokio::test]
 async fn many_of_one_key_are_replayed_in_order() {
     let (topic, database) = (Topic::new(1).await, TestDatabase::new().await);
