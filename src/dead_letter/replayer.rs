@@ -1,7 +1,7 @@
 //! Carries out replays of many dead letters, each under a lease: when the process dies another goes on.
 //!
 //! What must hold: each letter is replayed once (its row is the judge), counted in the statement that takes it, and skipped ones are
-//! counted with the page that they are on, by the holder of the lease alone.
+//! counted with the place behind which it goes on, by the holder of the lease alone. The lease is kept by time, however long a letter takes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Replays: a slow one holds up no other.
 const MOST_AT_ONCE: usize = 8;
 const LEASE: Duration = Duration::from_secs(15);
-/// Letters between two looks at what an operator says.
+/// So often the lease is renewed, and heard what an operator says.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Letters that are looked for at once.
 const AT_ONCE: i64 = 50;
 
 /// The workflows that this process knows.
@@ -62,6 +64,13 @@ pub async fn replay_forever(database: Database, process: ProcessId, workflows: W
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// How this process's part in a replay ended.
+enum Carried {
+    ToTheEnd,
+    /// Somebody decided otherwise, or another process has it.
+    NotOurs,
 }
 
 #[derive(Clone)]
@@ -103,21 +112,44 @@ impl Replayer {
         }))
     }
 
+    async fn carry_out(&self, job: Job) -> Result<(), Error> {
+        let id = job.id;
+        info!(replay = %id, "replaying dead letters");
+        match self.carry_on(job).await? {
+            Carried::ToTheEnd => info!(replay = %id, "the replay is over"),
+            Carried::NotOurs => {
+                info!(replay = %id, "the replay was paused or cancelled, or is carried on by another process");
+            }
+        }
+        Ok(())
+    }
+
     /// Page after page, until nothing is left, an operator says otherwise, or the lease is somebody else's.
-    async fn carry_out(&self, mut job: Job) -> Result<(), Error> {
-        info!(replay = %job.id, "replaying dead letters");
-        // A page lasts about a second, so that a word of an operator is heard in time and the lease lasts.
+    async fn carry_on(&self, mut job: Job) -> Result<Carried, Error> {
+        // A page lasts about a second, so that a word of an operator is heard in time.
         let at_once = job.per_second.map_or(AT_ONCE, |rate| (rate.ceil() as i64).clamp(1, AT_ONCE));
-        let mut turn = Instant::now();
+        let wish = job.wish.clone();
+        let (mut turn, mut renewed) = (Instant::now(), Instant::now());
         loop {
-            let page = self.page(&job, at_once).await?;
+            let page = Box::pin(self.page(&job, at_once));
+            let Some(page) = self.while_held(job.id, &mut renewed, page).await else { return Ok(Carried::NotOurs) };
+            let (page, mut told) = (page?, Instant::now());
             let (mut skipped, mut problem): (i64, Option<String>) = (0, None);
             for place in &page {
                 if let Some(rate) = job.per_second {
                     turn = turn.max(Instant::now() - Duration::from_secs(1)) + Duration::from_secs_f64(1.0 / rate);
-                    tokio::time::sleep_until(turn.into()).await;
                 }
-                match self.one(*place, &job.wish).await {
+                let not_before = job.per_second.map(|_| turn);
+                let work = Box::pin(async {
+                    if let Some(at) = not_before {
+                        tokio::time::sleep_until(at.into()).await;
+                    }
+                    self.one(*place, &wish).await
+                });
+                let Some(done) = self.while_held(job.id, &mut renewed, work).await else {
+                    return Ok(Carried::NotOurs);
+                };
+                match done {
                     Ok(()) | Err(Error::NotFound(_)) => {}
                     Err(Error::Outbox(error)) => return Err(error.into()),
                     Err(error) => {
@@ -126,15 +158,45 @@ impl Replayer {
                     }
                 }
                 job.after = *place;
+                if told.elapsed() >= RENEW_EVERY {
+                    if !self.advance(&job, skipped, problem.as_deref(), false).await? {
+                        return Ok(Carried::NotOurs);
+                    }
+                    (skipped, problem) = (0, None);
+                    (told, renewed) = (Instant::now(), Instant::now());
+                }
             }
             let is_over = page.is_empty();
             if !self.advance(&job, skipped, problem.as_deref(), is_over).await? {
-                info!(replay = %job.id, "the replay was paused or cancelled, or is carried on by another process");
-                return Ok(());
+                return Ok(Carried::NotOurs);
             }
+            renewed = Instant::now();
             if is_over {
-                info!(replay = %job.id, "the replay is over");
-                return Ok(());
+                return Ok(Carried::ToTheEnd);
+            }
+        }
+    }
+
+    /// Does this, and keeps the lease meanwhile. Nothing when the replay is not this process's any more: then it is left as it stands.
+    async fn while_held<T>(&self, id: Uuid, renewed: &mut Instant, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.keep(id, renewed) => None,
+        }
+    }
+
+    /// Renews the lease until it is not this process's any more.
+    async fn keep(&self, id: Uuid, renewed: &mut Instant) {
+        let lease = LEASE.as_secs_f64();
+        loop {
+            tokio::time::sleep_until((*renewed + RENEW_EVERY).into()).await;
+            let parameters = [uuid(&id), uuid(&self.process), float8(&lease)];
+            let file = include_str!("../../sql/dead_letter/job_renew.sql");
+            let rows = self.database.query(Purpose::Admin, file, &parameters).await;
+            // Postgres may be away: whether the lease has run out meanwhile is heard when it is back.
+            *renewed = Instant::now();
+            if rows.is_ok_and(|rows| rows.is_empty()) {
+                return;
             }
         }
     }

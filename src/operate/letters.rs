@@ -9,7 +9,7 @@ use crate::dead_letter::{self, DeadLetter, Filter, Summary, Wish};
 use crate::event::{Place, Reason};
 use crate::outbox::{left, notify};
 
-/// Slower than this, the lease of a replay would run out between two letters.
+/// Slower than this nobody waits for the end.
 const SLOWEST: f64 = 0.1;
 const FASTEST: f64 = 100_000.0;
 

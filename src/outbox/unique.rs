@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use deadpool_postgres::Transaction;
+use jiff::Timestamp;
 
 use super::batch::Batch;
-use super::sql::{booleans, bytes_list, float8s, int4s, int8, int8s, texts, uuid};
+use super::sql::{booleans, bytes_list, float8s, int4, int4s, int8, int8s, texts, timestamptz, uuid};
 use super::{Database, Error, Purpose};
 use crate::config::{UniqueConflict, UniquePolicy, UniqueState};
 use crate::event::{CursorId, Draft, Fingerprint, Place, ProcessId};
@@ -230,13 +231,47 @@ pub fn candidates(batches: &[Batch]) -> (Vec<Standing>, Vec<Candidate<'_>>) {
 
 /// When an event is due that waits for its time; as `append.sql` has it.
 fn due(draft: &Draft, delay: Duration) -> Option<f64> {
-    let now = jiff::Timestamp::now().as_millisecond();
+    let now = Timestamp::now().as_millisecond();
     let from = draft.record_at.unwrap_or(now).min(now);
     (!delay.is_zero()).then(|| from as f64 / 1000.0 + delay.as_secs_f64())
 }
 
-/// Forgets keys whose time is up; answers how many.
-pub async fn prune(database: &Database, most: i64) -> Result<usize, Error> {
+/// The last key that was looked at, by when its time was up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    expires_at: Timestamp,
+    place: Place,
+}
+
+impl Mark {
+    /// Before all of them.
+    pub const START: Self = Self {
+        expires_at: Timestamp::UNIX_EPOCH,
+        place: Place { cursor: CursorId(i64::MIN), offset: i64::MIN, index: -1, generation: -1 },
+    };
+}
+
+/// What a look at some keys came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pruned {
+    pub forgotten: i64,
+    pub looked_at: i64,
+    /// Where the next look goes on.
+    pub mark: Mark,
+}
+
+/// Looks at some keys whose time is up, behind the mark, and forgets those that nothing needs any more.
+pub async fn prune(database: &Database, after: Mark, most: i64) -> Result<Pruned, Error> {
+    let Mark { expires_at, place: Place { cursor: CursorId(cursor), offset, index, generation } } = after;
+    let parameters =
+        [int8(&most), timestamptz(&expires_at), int8(&cursor), int8(&offset), int4(&index), int4(&generation)];
     let file = include_str!("../../sql/admin/prune_unique.sql");
-    Ok(database.query(Purpose::Admin, file, &[int8(&most)]).await?.len())
+    let rows = database.query(Purpose::Admin, file, &parameters).await?;
+    let Some(row) = rows.first() else { return Ok(Pruned { forgotten: 0, looked_at: 0, mark: after }) };
+    let mark = row.get::<_, Option<Timestamp>>("expires_at").map_or(after, |expires_at| {
+        let (cursor, offset) = (CursorId(row.get("cursor")), row.get("record_offset"));
+        let place = Place { cursor, offset, index: row.get("event_index"), generation: row.get("generation") };
+        Mark { expires_at, place }
+    });
+    Ok(Pruned { forgotten: row.get("forgotten"), looked_at: row.get("looked_at"), mark })
 }

@@ -45,14 +45,17 @@ impl Columns {
             self.cursors.push(id);
             self.offsets.push(*offset);
             self.keys.push(format!("{id}-{offset}"));
-            self.bodies.push(b"abc".to_vec());
+            self.bodies.push(format!("{:03}", (offset + id) % 1_000).into_bytes());
         }
     }
 
     /// By the function for events that are alike.
     pub async fn append_alike(&self, client: &Client, schema: &str) -> Vec<Row> {
         let text = Schema::new(schema).text(include_str!("../../sql/ingest/append_alike.sql"));
-        let parameters: [&(dyn ToSql + Sync); 18] = [
+        let all = self.bodies.concat();
+        let sizes: Vec<i32> = self.bodies.iter().map(|body| i32::try_from(body.len()).expect("few")).collect();
+        let starts: Vec<i32> = sizes.iter().scan(1, |next, size| Some(std::mem::replace(next, *next + size))).collect();
+        let parameters: [&(dyn ToSql + Sync); 20] = [
             &self.process,
             &self.ids,
             &self.epochs,
@@ -67,7 +70,9 @@ impl Columns {
             &self.offsets,
             &self.keys,
             &self.source_ats,
-            &self.bodies,
+            &all,
+            &starts,
+            &sizes,
             &"OrderChanged",
             &"text/plain",
             &9_i64,

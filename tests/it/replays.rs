@@ -65,6 +65,24 @@ async fn two_kills_during_a_replay_and_each_dead_letter_is_replayed_once() {
     assert_eq!(database.count(once).await, 0);
 }
 
+/// One page of letters takes longer than a lease: it is kept all the same, and nobody else begins.
+#[tokio::test]
+async fn a_replay_whose_letters_take_long_stays_with_the_process_that_has_it() {
+    let (_topic, database, _receiver, config, mut relay) = with_letters(5, "").await;
+    assert_eq!(relay.stop().await, Some(0));
+    let slow = "replay.before=sleep(4000)";
+    let relays = [Relay::start_with(&config, slow), Relay::start_with(&config, slow)];
+    for relay in &relays {
+        relay.ready().await;
+    }
+    let id = begin(&relays[0], json!({"workflow": "orders"})).await;
+    let over = async || (replayed(&database, &id).await.0 == "completed").then_some(());
+    eventually("it is over", PATIENCE, over).await;
+    assert_eq!(replayed(&database, &id).await, ("completed".to_owned(), 5, 0));
+    let begun = relays.iter().map(|relay| relay.log().matches("replaying dead letters").count());
+    assert_eq!(begun.sum::<usize>(), 1, "times that somebody took it up");
+}
+
 #[tokio::test]
 async fn a_replay_is_paused_resumed_and_cancelled() {
     let (_topic, database, _receiver, _config, relay) = with_letters(200, "").await;

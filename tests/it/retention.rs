@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use oncebox::config::Workflow;
 use oncebox::observe::Metrics;
+use oncebox::outbox::unique::{self, Mark};
 use oncebox::outbox::{Database, partitions};
 
 use crate::support::process::migrated;
@@ -248,4 +249,33 @@ async fn dead_letters_are_kept_for_ever_unless_told() {
         case.maintain().await;
         assert_eq!(case.test.count("select count(*) from oncebox.dead_letter").await, 2, "{more}");
     }
+}
+
+/// Keys are kept as long as the dead letter whose replay needs them. No look passes through all of those, and none is stuck behind them.
+#[tokio::test]
+async fn uniqueness_keys_that_dead_letters_need_keep_no_others_from_being_forgotten() {
+    let case = case(100, "").await;
+    case.test
+        .execute(
+            "insert into oncebox.unique_event (workflow, fingerprint, cursor, record_offset, event_index, generation, created_at, expires_at)
+             select 'w', decode(lpad(to_hex(n), 64, '0'), 'hex'), 1, n, 0, 0, now() - interval '2 days', now() - interval '1 day'
+               from generate_series(0, 2999) as n;
+             insert into oncebox.unique_key (workflow, fingerprint) select e.workflow, e.fingerprint from oncebox.unique_event as e",
+        )
+        .await;
+    case.dead_letters("w", 2, 0..2_990).await;
+    let (mut mark, mut forgotten) = (Mark::START, 0);
+    for looked_at in [1_000, 1_000, 1_000, 0] {
+        let pruned = unique::prune(&case.database, mark, 1_000).await.expect("it runs");
+        assert_eq!(pruned.looked_at, looked_at);
+        (mark, forgotten) = (pruned.mark, forgotten + pruned.forgotten);
+    }
+    assert_eq!(forgotten, 10);
+    for table in ["unique_event", "unique_key"] {
+        assert_eq!(case.test.count(&format!("select count(*) from oncebox.{table}")).await, 2_990, "{table}");
+    }
+    // Those of letters that are gone meanwhile are found by the next look from the beginning.
+    case.test.execute("delete from oncebox.dead_letter where record_offset < 5").await;
+    let pruned = unique::prune(&case.database, Mark::START, 1_000).await.expect("it runs");
+    assert_eq!((pruned.looked_at, pruned.forgotten), (1_000, 5));
 }

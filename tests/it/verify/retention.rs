@@ -57,7 +57,7 @@ fn send(topic: &Topic, ids: std::ops::Range<u32>) {
 
 /// Waits until so many events have ended and so many wait, and everybody knows.
 async fn settled(database: &TestDatabase, ended: i64, waiting: i64) {
-    let ends = "select sum(completed + cancelled + discarded)::bigint from oncebox.delivery";
+    let ends = "select coalesce(sum(completed + cancelled + discarded), 0)::bigint from oncebox.delivery";
     eventually("events end", PATIENCE, async || (database.count(ends).await == ended).then_some(())).await;
     let waits = "select count(*) from oncebox.retry";
     eventually("others wait", PATIENCE, async || (database.count(waits).await == waiting).then_some(())).await;
