@@ -3,6 +3,7 @@
 -- $1 cursor, $2 to, $3 reason, $4 action. Index: primary keys.
 -- Events that waited for their first attempt go to retry as available: the range can no longer name them. What is read again is on record
 -- again, whatever of it is past its retention; where that begins before the first offset of all, that is the first from now on.
+-- Whoever takes it next takes it for the first time: records that are read again on somebody's word are not suspected of anything.
 with waiting as (
     insert into oncebox.retry
            (cursor, record_offset, event_index, generation, day, workflow, state, sends, counted, fence, due, in_doubt,
@@ -34,6 +35,7 @@ update oncebox.cursor as c
        mark_era = greatest(c.mark_era + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
        delivery_epoch = 0,
+       taken_offset = null, taken_times = 0, suspect_offset = null, suspect_times = 0,
        start_offset = least(c.start_offset, $2),
        direct_since = case when c.direct then least(coalesce(c.direct_since, c.start_offset), $2) else c.direct_since end
  where c.id = $1

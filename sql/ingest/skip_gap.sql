@@ -12,6 +12,7 @@ moved as (
            claimed_to = case when c.claimed_to = c.next_offset then $3 else c.claimed_to end,
            owner_epoch = greatest(c.owner_epoch + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint),
            delivery_epoch = 0,
+           taken_offset = null, taken_times = 0, suspect_offset = null, suspect_times = 0,
            mark_era = greatest(c.mark_era + 1, (extract(epoch from clock_timestamp()) * 1000)::bigint)
       from standing
      where c.id = standing.id and standing.next_offset = coalesce($2, standing.next_offset) and $3 >= standing.next_offset
