@@ -14,7 +14,8 @@ select d.cursor, coalesce(d.owner = $2 and d.cursor = any($4), false) as mine
   from oncebox.delivery as d
   -- Each by its key, also where Postgres knows nothing of the table yet.
  cross join lateral (
-       select c.workflow, c.topic, c.partition, c.direct, c.claimed_to, c.next_offset, c.owner from oncebox.cursor as c where c.id = d.cursor offset 0
+       select c.workflow, c.topic, c.partition, c.direct, c.claimed_to, c.next_offset, c.owner
+         from oncebox.cursor as c where c.id = d.cursor offset 0
        ) as c
   left join senders as next on next.turn = oncebox.turn_of(c.workflow, c.topic, c.partition, next.many)
  where d.workflow = $1 and not c.direct
