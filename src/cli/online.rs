@@ -118,7 +118,7 @@ fn group(config: &Config, workflow: &Workflow) -> String {
     format!("{}.{}", config.kafka.group_prefix, workflow.id)
 }
 
-/// Whether the group's offsets may be asked for, the group be joined, and the topic read: without joining it, so that nothing is disturbed.
+/// Whether the group may be joined, its offsets be asked for, and the topic read: without joining it, so that nothing is disturbed.
 /// Answers what could not be told.
 fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<&'static str, String> {
     let group = group(config, workflow);
@@ -126,6 +126,11 @@ fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<&'stati
         let mut settings = settings::client(&config.kafka);
         settings.set("group.id", &group).set("enable.auto.commit", "false");
         let consumer: BaseConsumer = settings.create()?;
+        // First: for the offsets of a group that it may not have, librdkafka waits for a coordinator until the time is up.
+        let may_join = native::may_join(consumer.client(), &group, ASK);
+        if let Ok(Some(false)) = may_join {
+            return Ok(may_join);
+        }
         let mut first = TopicPartitionList::new();
         first.add_partition(topic, 0);
         let committed = consumer.committed_offsets(first, ASK)?;
@@ -137,12 +142,12 @@ fn may_read(config: &Config, workflow: &Workflow, topic: &str) -> Result<&'stati
         consumer.assign(&end)?;
         match consumer.poll(READ) {
             Some(Err(error)) => Err(error),
-            Some(Ok(_)) | None => Ok(native::may_join(consumer.client(), &group, ASK)),
+            Some(Ok(_)) | None => Ok(may_join),
         }
     };
     match read().map_err(|error: rdkafka::error::KafkaError| chain(&error))? {
         Ok(Some(true)) => Ok(""),
-        Ok(Some(false)) => Err(format!("the group {group} may be described and not be joined: it needs Read")),
+        Ok(Some(false)) => Err(format!("Kafka forbids the group `{group}`: it needs Read on it")),
         Ok(None) | Err(_) => Ok(" (whether that may be joined the brokers do not tell)"),
     }
 }

@@ -188,6 +188,9 @@ unsafe fn read_right(event: *mut sys::rd_kafka_event_t) -> Result<Option<bool>, 
             return Ok(None);
         }
         let error = sys::rd_kafka_ConsumerGroupDescription_error(*groups);
+        if sys::rd_kafka_error_code(error) == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED {
+            return Ok(Some(false));
+        }
         if !error.is_null() && sys::rd_kafka_error_code(error) != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
             let text = CStr::from_ptr(sys::rd_kafka_error_string(error)).to_string_lossy().into_owned();
             return Err(DescribeError::Refused(text));

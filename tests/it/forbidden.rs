@@ -1,6 +1,6 @@
 //! What Kafka does not let a workflow do holds nobody up, is said, and ends by itself once it is permitted.
 //!
-//! By mock brokers, which refuse as brokers with ACLs do: a broker with an authorizer would be one more for these tests alone.
+//! By mock brokers, which can be told to refuse one request alone. A broker with an authorizer is in `acl.rs`.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Tests on a real Kafka, a real Postgres and real processes; one file per stage, names are claims.
 
+mod acl;
 mod against;
 mod alike;
 mod answers;

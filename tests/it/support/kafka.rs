@@ -23,6 +23,8 @@ pub fn admin() -> AdminClient<DefaultClientContext> {
 /// A topic of a test's own.
 pub struct Topic {
     pub name: String,
+    /// The way to its brokers.
+    client: ClientConfig,
     producer: BaseProducer,
 }
 
@@ -52,14 +54,29 @@ impl Topic {
         results.into_iter().all(|result| result.is_ok()).then(|| Self::existing(name.to_owned()))
     }
 
+    /// At brokers of a test's own. Nothing until they make topics.
+    pub async fn at(brokers: &str, name: &str, partitions: i32) -> Option<Self> {
+        let mut client = client();
+        client.set("bootstrap.servers", brokers);
+        let admin: AdminClient<DefaultClientContext> = client.create().expect("an admin client");
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let results = admin.create_topics([&topic], &AdminOptions::new()).await.ok()?;
+        results.into_iter().all(|result| result.is_ok()).then(|| Self::existing_at(client, name.to_owned()))
+    }
+
     fn existing(name: String) -> Self {
-        let producer = client()
+        Self::existing_at(client(), name)
+    }
+
+    fn existing_at(client: ClientConfig, name: String) -> Self {
+        let producer = client
+            .clone()
             .set("topic.metadata.refresh.interval.ms", "500")
             .set("linger.ms", "5")
             .set("message.max.bytes", "10000000")
             .create()
             .expect("a producer");
-        Self { name, producer }
+        Self { name, client, producer }
     }
 
     /// Sends one record and waits until the broker has it.
@@ -108,8 +125,12 @@ impl Topic {
     /// Sends orders in one transaction, and ends it so.
     pub fn transact(&self, range: std::ops::Range<u32>, commit: bool) {
         let limit = Duration::from_secs(30);
-        let producer: BaseProducer =
-            client().set("transactional.id", unique("transaction")).create().expect("a producer of transactions");
+        let producer: BaseProducer = self
+            .client
+            .clone()
+            .set("transactional.id", unique("transaction"))
+            .create()
+            .expect("a producer of transactions");
         producer.init_transactions(limit).expect("transactions begin");
         producer.begin_transaction().expect("a transaction begins");
         for id in range {
@@ -129,14 +150,18 @@ impl Topic {
         self.flush();
     }
 
+    fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client.create().expect("an admin client")
+    }
+
     pub async fn grow(&self, partitions: usize) {
         let more = NewPartitions::new(&self.name, partitions);
-        let results = admin().create_partitions([&more], &AdminOptions::new()).await.expect("create partitions");
+        let results = self.admin().create_partitions([&more], &AdminOptions::new()).await.expect("create partitions");
         results.into_iter().for_each(|result| drop(result.expect("partitions are created")));
     }
 
     pub async fn delete(&self) {
-        let results = admin().delete_topics(&[&self.name], &AdminOptions::new()).await.expect("delete topic");
+        let results = self.admin().delete_topics(&[&self.name], &AdminOptions::new()).await.expect("delete topic");
         results.into_iter().for_each(|result| drop(result.expect("topic is deleted")));
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod attempt;
+pub mod broker;
 pub mod cluster;
 pub mod embedded;
 pub mod files;
@@ -14,6 +15,7 @@ pub mod postgres;
 pub mod process;
 mod raw;
 pub mod receiver;
+pub mod rights;
 pub mod servers;
 pub mod tls;
 pub mod tools;

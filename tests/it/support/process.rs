@@ -11,6 +11,8 @@ pub struct Config {
     pub workflow: String,
     pub topic: String,
     pub schema: String,
+    /// The schema's name, where none is given.
+    pub group_prefix: Option<String>,
     pub url: String,
     /// More lines under `source:`, `delivery:`, `endpoint:` and the workflow itself.
     pub source: String,
@@ -40,6 +42,7 @@ impl Config {
             workflow: "orders".to_owned(),
             topic: topic.name.clone(),
             schema: database.schema.clone(),
+            group_prefix: None,
             url,
             source: String::new(),
             delivery: "retries: {backoff: [100ms], jitter: 0}".to_owned(),
@@ -62,7 +65,7 @@ impl Config {
             r#"
 kafka:
   brokers: {brokers}
-  groupPrefix: {schema}
+  groupPrefix: {group_prefix}
   properties: {{session.timeout.ms: 6000, heartbeat.interval.ms: 500, {kafka}}}
 postgres: {{url: "${{DATABASE_URL}}", schema: {schema}, {postgres}}}
 admin: {{listen: "127.0.0.1:{port}"{admin}}}
@@ -87,6 +90,7 @@ workflows:
 "#,
             brokers = self.brokers,
             schema = self.schema,
+            group_prefix = self.group_prefix.as_ref().unwrap_or(&self.schema),
             workflow = self.workflow,
             topic = self.topic,
             url = self.url,
