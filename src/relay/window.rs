@@ -2,13 +2,15 @@
 //!
 //! Events start in offset order, so those never sent are always the end of the range and can be given back.
 
+mod open;
 mod turns;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use self::open::Open;
 use super::lanes::{Lanes, Turn};
 use crate::event::{CursorId, Event, Place};
 use crate::outbox::block;
@@ -51,8 +53,7 @@ pub struct Window {
     behind: Vec<Event>,
     /// Hand-offs that came before the claim that precedes them.
     early: Vec<HandOff>,
-    /// Offsets with events that are neither done nor in retry: how many, and their bytes.
-    open: BTreeMap<i64, (u32, usize)>,
+    open: Open,
     /// The sums of `open` and `early`.
     events: usize,
     bytes: usize,
@@ -86,7 +87,7 @@ impl Window {
             ordered: delivery.lanes.is_some(),
             behind: Vec::new(),
             early: Vec::new(),
-            open: BTreeMap::new(),
+            open: Open::default(),
             events: 0,
             bytes: 0,
             astray_since: None,
@@ -130,8 +131,7 @@ impl Window {
         self.claimed_to = claimed_to;
         self.astray_since = None;
         for event in &events {
-            let open = self.open.entry(event.place.offset).or_default();
-            *open = (open.0 + 1, open.1 + event.body.len());
+            self.open.add(event.place.offset, event.body.len());
         }
         self.queue.extend(events);
         if let Some(at) = self.early.iter().position(|early| early.from == self.claimed_to) {
@@ -218,13 +218,9 @@ impl Window {
 
     /// An event is done or in retry.
     pub fn settle(&mut self, place: Place) {
-        if let Some((count, bytes)) = self.open.get_mut(&place.offset) {
-            *count -= 1;
+        if let Some(bytes) = self.open.end(place.offset) {
             self.events -= 1;
-            if *count == 0 {
-                self.bytes -= *bytes;
-                self.open.remove(&place.offset);
-            }
+            self.bytes -= bytes;
         }
     }
 
@@ -235,7 +231,7 @@ impl Window {
 
     /// The first offset with an event that is neither done nor in retry.
     pub fn progress(&self) -> Progress {
-        let first_open = self.open.keys().next().copied().filter(|_| !crate::mutant!("settled-past-open-events"));
+        let first_open = self.open.first().filter(|_| !crate::mutant!("settled-past-open-events"));
         let settled_to = first_open.unwrap_or(self.claimed_to);
         Progress { cursor: self.cursor, epoch: self.epoch, settled_to, timeline: Arc::clone(&self.timeline) }
     }
