@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 /// What is on its way may turn out to be no events, and nobody tells: how soon that is looked for, and how seldom after a while.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(32);
+/// What part of all there may be is worth a batch: with a half, the queue ran dry at times before the next was stored.
+const WORTH: usize = 4;
 
 #[derive(Debug, Default)]
 pub struct Pace {
@@ -58,7 +60,7 @@ impl Pace {
             Ahead::Behind => None,
             Ahead::By { events, most } => most
                 .checked_sub(events + on_their_way())
-                .filter(|room| *room >= most / 2)
+                .filter(|room| *room >= most / WORTH)
                 .map(|room| room.min(most_records)),
         };
         let deadline = Instant::now() + patience;
@@ -75,7 +77,7 @@ impl Pace {
             };
             let on_their_way = on_their_way();
             known.waits_for = Some(match known.ahead {
-                Ahead::By { most, .. } => (most - most / 2).saturating_sub(on_their_way),
+                Ahead::By { most, .. } => (most - most / WORTH).saturating_sub(on_their_way),
                 Ahead::Unknown | Ahead::Behind => usize::MAX,
             });
             let at_most = if on_their_way == 0 { left } else { left.min(pause) };

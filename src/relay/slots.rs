@@ -1,7 +1,7 @@
 //! Who gets a free slot: first attempts and retries each keep a share, so that neither a storm of retries nor a long
 //! backlog starves the other. Pure.
 
-/// Requests that start while a batch of deliveries is written down, at least; of many slots, three eighths.
+/// Requests that start while a batch of deliveries is written down, at least; of many slots, half.
 const STARTS_MEANWHILE: usize = 64;
 
 /// From so many on some can be idle for a moment.
@@ -41,7 +41,7 @@ impl Slots {
     pub fn are_awaited(&self) -> bool {
         let room = (2 * self.share).saturating_sub(self.unsettled);
         let under_way = if self.share < MANY { 0 } else { self.in_flight.saturating_sub(self.share / 4) };
-        room + under_way < (3 * self.share / 8).max(STARTS_MEANWHILE)
+        room + under_way < (self.share / 2).max(STARTS_MEANWHILE)
     }
 
     /// How many each of first attempts and retries keeps while both wait.
@@ -162,15 +162,15 @@ mod tests {
     #[test]
     fn deliveries_are_written_down_while_there_is_room_for_what_starts_meanwhile() {
         assert!(!gathering(64, 64, 0).are_awaited() && gathering(64, 65, 0).are_awaited());
-        assert!(!gathering(512, 832, 0).are_awaited() && gathering(512, 833, 0).are_awaited());
+        assert!(!gathering(512, 768, 0).are_awaited() && gathering(512, 769, 0).are_awaited());
         assert!(gathering(16, 1, 0).are_awaited(), "with few slots nothing is gathered");
     }
 
     #[test]
     fn of_many_slots_what_is_under_way_beyond_a_quarter_is_as_good_as_room() {
-        assert!(gathering(512, 833, 128).are_awaited() && !gathering(512, 833, 129).are_awaited());
-        assert!(gathering(512, 1024, 319).are_awaited() && !gathering(512, 1024, 320).are_awaited());
-        assert!(gathering(256, 417, 64).are_awaited() && !gathering(256, 417, 65).are_awaited());
+        assert!(gathering(512, 769, 128).are_awaited() && !gathering(512, 769, 129).are_awaited());
+        assert!(gathering(512, 1024, 383).are_awaited() && !gathering(512, 1024, 384).are_awaited());
+        assert!(gathering(256, 385, 64).are_awaited() && !gathering(256, 385, 65).are_awaited());
         assert!(gathering(255, 416, 255).are_awaited(), "of fewer slots none can be idle");
     }
 

@@ -69,7 +69,7 @@ async fn an_operator_finds_what_is_late_pauses_and_replays_in_a_browser() {
         " of 1,000,000: above that reading pauses",
         "of 4 GiB",
     ];
-    for text in limits.into_iter().chain(["1 events are in doubt and wait for your word"]) {
+    for text in limits.into_iter().chain(["1 event is in doubt, and waits for your word"]) {
         assert!(page.contains(text), "`{text}`: {page}");
     }
     // Of waiting, held and dead events alike, newest first.

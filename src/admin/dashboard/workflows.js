@@ -47,7 +47,7 @@ function why(w) {
   // Half-open is while the one request tries: an endpoint that hangs is so most of the time.
   if (w.live && w.live.circuit !== "closed") notes.push(`The circuit is ${w.live.circuit}: the endpoint only fails. One request tries again every now and then.`);
   if (w.blockedKeys) notes.push(`${many(w.blockedKeys)} ordering keys wait behind dead letters: replay or discard those.`);
-  if (w.held) notes.push(`${many(w.held)} events are in doubt and wait for your word.`);
+  if (w.held) notes.push(`${many(w.held)} ${w.held === 1 ? "event is" : "events are"} in doubt, and ${w.held === 1 ? "waits" : "wait"} for your word.`);
   return notes.map((text) => el("p", { class: "note" }, text));
 }
 
