@@ -8,7 +8,7 @@ use tracing::debug;
 use super::attempts::Finished;
 use super::dispatcher::Dispatcher;
 use super::retries::Asked;
-use super::settler::Committed;
+use super::word::Committed;
 use crate::event::{CursorId, Lane, Place};
 use crate::observe::chain;
 use crate::outbox::attempt::Right;

@@ -5,7 +5,7 @@
 //!
 //! Files in reading order: `window` (what is known of a delivery), `dispatcher` (the loop), `inbox` (what it hears), `ownership` (taking, keeping,
 //! giving back), `waiting` (claiming what waited), `lanes` and `order` (one after the other per key), `attempts` (starting and finishing), `retries` (trying again, asking), `slots` (who goes
-//! next), `circuit` (whether the endpoint is left alone), `settler`, `persist` and `apart` (writing outcomes down), `tracing` (telling of them); for the path without
+//! next), `circuit` (whether the endpoint is left alone), `settler`, `persist` and `apart` (writing outcomes down), `word` (telling of it), `tracing` (telling of them); for the path without
 //! outbox `direct` (partitions and their events) and `spiller` (storing what failed).
 
 mod apart;
@@ -29,6 +29,7 @@ mod spiller;
 mod tracing;
 mod waiting;
 pub mod window;
+mod word;
 
 use std::sync::Arc;
 

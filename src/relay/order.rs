@@ -7,7 +7,8 @@ use tracing::warn;
 
 use super::dispatcher::Dispatcher;
 use super::inbox::Message;
-use super::settler::{LaneIs, Undelivered};
+use super::settler::Undelivered;
+use super::word::LaneIs;
 use crate::event::{CursorId, Event, Lane};
 use crate::observe::chain;
 use crate::outbox::attempt::EventRef;

@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::persist::until_done;
-use super::settler::{Committed, Desk, LaneIs, Reply, Undelivered};
+use super::settler::{Desk, Undelivered};
+use super::word::{Committed, LaneIs, Reply};
 use crate::event::Reason;
 use crate::outbox::attempt::{EventRef, Right};
 use crate::outbox::failure;
