@@ -1,6 +1,8 @@
 //! What Postgres refuses to write down: enters what came together, leaves each by itself, beside the others and for as long as it takes. One
 //! bad end holds up nobody else.
 
+use std::pin::Pin;
+
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
 use tracing::error;
@@ -40,14 +42,25 @@ impl Desk {
         }
     }
 
-    /// Has each of these written down by itself.
-    pub(super) fn except_apart(&self, items: impl IntoIterator<Item = Undelivered>, apart: &mut JoinSet<()>) {
+    /// Has each of these written down by itself. What has a lane is waited for, one after the other: stored before what comes before it in
+    /// its lane, it would be sent before that.
+    pub(super) async fn except_apart(&self, items: impl IntoIterator<Item = Undelivered>, apart: &mut JoinSet<()>) {
         forget_done(apart);
         for item in items {
-            let (only, queue) = unbounded_channel();
-            let _ = only.send(item);
-            apart.spawn(self.alone().except(queue));
+            let keeps_order = item.lane().is_some();
+            let done = self.alone().except_only(item);
+            if keeps_order {
+                done.await;
+            } else {
+                apart.spawn(done);
+            }
         }
+    }
+
+    fn except_only(self, item: Undelivered) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (only, queue) = unbounded_channel();
+        let _ = only.send(item);
+        Box::pin(self.except(queue))
     }
 
     /// The same desk for one outcome.

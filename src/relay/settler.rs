@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::persist::until_done;
 use super::word::{Committed, LaneIs, Reply, Words};
-use crate::event::{Place, ProcessId};
+use crate::event::{Lane, Place, ProcessId};
 use crate::observe::seldom::Seldom;
 use crate::observe::{Metrics, WorkflowMetrics};
 use crate::outbox::attempt::{EventRef, Right};
@@ -45,6 +45,17 @@ pub enum Undelivered {
     /// Of the direct path.
     Spills(Box<Spill>, Reply),
     Buries(Burial, Reply),
+}
+
+impl Undelivered {
+    pub(super) fn lane(&self) -> Option<Lane> {
+        match self {
+            Self::Waits(failure, _) => failure.event.lane,
+            Self::Dies(death, _) => death.event.lane,
+            Self::Behind(behind, _) => behind.event.lane,
+            Self::Spills(..) | Self::Buries(..) => None,
+        }
+    }
 }
 
 /// The senders of both queues. Cheap to clone.
@@ -157,7 +168,7 @@ impl Desk {
         let (mut batch, mut apart) = (Vec::new(), JoinSet::new());
         while queue.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
             if self.record(&batch).await.is_none() {
-                self.except_apart(batch.drain(..), &mut apart);
+                self.except_apart(batch.drain(..), &mut apart).await;
                 continue;
             }
             let (mut waiting, mut dying) = (Vec::new(), Vec::new());
@@ -178,7 +189,7 @@ impl Desk {
                     Some(committed) => {
                         let _ = reply.send(vec![committed]);
                     }
-                    None => self.except_apart([Undelivered::Dies(death, reply)], &mut apart),
+                    None => self.except_apart([Undelivered::Dies(death, reply)], &mut apart).await,
                 }
             }
             self.spill(spilling, &mut apart).await;
@@ -213,7 +224,7 @@ impl Desk {
         let fail = || failure::failed(&self.database, self.process, &failures);
         let Some(written) = self.together("settling failures", fail).await else {
             let items = batch.into_iter().map(|(failure, reply)| Undelivered::Waits(failure, reply));
-            return self.except_apart(items, apart);
+            return self.except_apart(items, apart).await;
         };
         let mut words = Words::default();
         for (failure, reply) in batch {
@@ -239,7 +250,7 @@ impl Desk {
         let put = || lane::put_behind(&self.database, self.process, &events);
         let Some(written) = self.together("putting events behind others", put).await else {
             let items = events.into_iter().zip(replies).map(|(behind, reply)| Undelivered::Behind(behind, reply));
-            return self.except_apart(items, apart);
+            return self.except_apart(items, apart).await;
         };
         let mut words = Words::default();
         for (behind, reply) in events.into_iter().zip(replies) {

@@ -42,7 +42,8 @@ impl Desk {
         let store = || spill::spill(&self.database, self.process, &spills);
         let Some(stored) = self.together("storing events", store).await else {
             let items = spills.into_iter().zip(replies);
-            return self.except_apart(items.map(|(spill, reply)| Undelivered::Spills(Box::new(spill), reply)), apart);
+            let items = items.map(|(spill, reply)| Undelivered::Spills(Box::new(spill), reply));
+            return self.except_apart(items, apart).await;
         };
         crate::failpoint!("spill.after");
         for spill in &mut spills {
@@ -69,7 +70,7 @@ impl Desk {
                 SpillEnd::Dies { reason, .. } => {
                     if is_ours && self.end(&spill, reason).await.is_none() {
                         // What is stored already is stored again, which changes nothing.
-                        self.except_apart([Undelivered::Spills(Box::new(spill), reply)], apart);
+                        self.except_apart([Undelivered::Spills(Box::new(spill), reply)], apart).await;
                         continue;
                     }
                     None
@@ -108,7 +109,8 @@ impl Desk {
         let store = || spill::bury(&self.database, self.process, &burials);
         let Some(stored) = self.together("storing records", store).await else {
             let items = burials.into_iter().zip(replies);
-            return self.except_apart(items.map(|(burial, reply)| Undelivered::Buries(burial, reply)), apart);
+            let items = items.map(|(burial, reply)| Undelivered::Buries(burial, reply));
+            return self.except_apart(items, apart).await;
         };
         for (burial, reply) in burials.into_iter().zip(replies) {
             let metrics = self.metrics.of(&burial.workflow);

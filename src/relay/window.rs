@@ -200,7 +200,8 @@ impl Window {
     /// Whether the next event's end is kept in the same row as this one's.
     pub fn is_next_beside(&self, event: &Event) -> bool {
         let next = self.ready.front().or(self.queue.front());
-        next.is_some_and(|next| block::of(next.place.offset) == block::of(event.place.offset))
+        let row = |event: &Event| (block::of(event.place.offset), event.place.index, event.place.generation);
+        next.is_some_and(|next| row(next) == row(event))
     }
 
     /// Takes an event out that was not started, and whose turn has not come.
