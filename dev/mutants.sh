@@ -48,7 +48,7 @@ mutants=(
   "released-before-settled|lib|a_release_gives_back_whole_records_that_were_never_sent"
   "settled-past-open-events|lib|settled_to_never_passes_an_unsettled_event"
   "redirects-are-deliveries|lib|only_2xx_is_delivered_and_redirects_are_failures"
-  "keys-not-locked|it|of_many_with_one_key_at_the_same_time_one_is_stored"
+  "keys-not-locked|it|of_two_transactions_with_one_key_the_second_waits_for_the_first"
   "replaced-while-sent|it|one_that_is_being_sent_is_waited_for_and_never_recalled"
   "hidden-retry|it|every_answer_means_what_the_table_says"
   "dead-letters-dropped|it|records_that_cannot_be_read_become_dead_letters_and_the_rest_flows_on"

@@ -10,6 +10,7 @@ use oncebox::outbox::settle;
 use crate::alike::Columns;
 use crate::ends::{Held, connected, held};
 use crate::fences::{FENCE, TIMELINE};
+use crate::support::{PATIENCE, eventually};
 
 const CURSORS: i64 = 6;
 const SESSIONS: i64 = 4;
@@ -92,4 +93,36 @@ async fn sessions_that_settle_extend_and_append_the_same_cursors_never_deadlock(
         held.test.count(&stored).await,
         held.test.count("select sum(appended)::bigint from oncebox.cursor").await
     );
+}
+
+/// The key was there before, of an event that is long over: nobody who makes it anew is waited for then. What makes them wait is its lock.
+#[tokio::test]
+async fn of_two_transactions_with_one_key_the_second_waits_for_the_first_and_meets_its_event() {
+    let held = held(2, 1).await;
+    held.test.execute("insert into oncebox.unique_key (workflow, fingerprint) values ('w', '\\x01')").await;
+    let take = |cursor: i64| {
+        format!(
+            "select fate from oncebox.take_unique('{}'::uuid, array[{cursor}]::bigint[], array[{FENCE}]::bigint[], array[1]::bigint[],
+                 array['w'], array['\\x01'::bytea], array[{cursor}]::bigint[], array[1]::bigint[], array[0],
+                 array['available,completed'], array[null]::text[], array['ignore'],
+                 array[3600]::float8[], array[null]::float8[], array[false])",
+            held.process
+        )
+        .replace("oncebox.", &format!("{}.", held.test.schema))
+    };
+    let mut first = connected().await;
+    let first_pid: i32 = first.query_one("select pg_backend_pid()", &[]).await.expect("it runs").get(0);
+    let storing = first.transaction().await.expect("it begins");
+    assert_eq!(storing.query_one(&take(1), &[]).await.expect("it runs").get::<_, &str>(0), "stored");
+    let (second, asked) = (connected().await, take(2));
+    let waiting =
+        tokio::spawn(async move { second.query_one(&asked, &[]).await.expect("it runs").get::<_, String>(0) });
+    let blocked = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))";
+    eventually("the second waits for the first", PATIENCE, async || {
+        let rows = held.test.query(blocked, &[&first_pid]).await;
+        (rows[0].get::<_, i64>(0) > 0).then_some(())
+    })
+    .await;
+    storing.commit().await.expect("it is committed");
+    assert_eq!(waiting.await.expect("it ends"), "suppressed");
 }
