@@ -218,7 +218,8 @@ async fn scenario_11_of_many_with_one_key_at_the_same_time_one_is_stored() {
     assert_eq!(case.database.count("select count(distinct fingerprint) from oncebox.unique_event").await, rounds);
     let http =
         "select count(*) from oncebox.outbox as o join oncebox.cursor as c on c.id = o.cursor where c.topic = 'http'";
-    println!("{} of {rounds} rounds were won over HTTP", case.database.count(http).await);
+    // Without those that made a key and were cancelled.
+    println!("{} of {rounds} rounds were won over HTTP", case.database.count(http).await - rounds / 2);
 }
 
 #[tokio::test]
